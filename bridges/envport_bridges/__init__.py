@@ -1,0 +1,1 @@
+"""What consumes environments: training and evaluation frameworks."""

@@ -1,0 +1,23 @@
+"""envport: an MCP-first gateway for tool environments.
+
+An environment is a class whose typed methods are its tools. Served by the gateway, its tools are MCP tools, and
+every session plays an episode of its own.
+"""
+
+from envport.environment import Environment, Progress, TaskSource, ToolDefinition, ToolHints, tool
+from envport.errors import EnvportError, ToolError
+from envport.types import Observation, Step, Task
+
+__all__ = [
+    "Environment",
+    "EnvportError",
+    "Observation",
+    "Progress",
+    "Step",
+    "Task",
+    "TaskSource",
+    "ToolDefinition",
+    "ToolError",
+    "ToolHints",
+    "tool",
+]

@@ -1,0 +1,120 @@
+"""Words for what is wrong with a tool call's arguments: the argument, the problem, and what is allowed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+import jsonschema
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+__all__ = ["describe_allowed", "describe_problems", "explain_json_schema_error"]
+
+_LONGEST_VALUE = 80
+_TELLING = {"value_error", "assertion_error", "string_unicode"}
+
+
+def describe_problems(error: ValidationError, schema: Mapping[str, Any]) -> str:
+    """One line for each argument that pydantic refused.
+
+    Args:
+        error: What pydantic found, its locations being names of the schema's properties.
+        schema: The tool's input schema, which says what is allowed.
+    """
+    properties = cast("dict[str, Any]", schema["properties"])
+    lines: dict[str, str] = {}
+    for detail in error.errors(include_url=False, include_context=False):
+        name = str(detail["loc"][0]) if detail["loc"] else ""
+        lines.setdefault(name, _line(name, detail, properties, schema))
+    return "\n".join(lines.values())
+
+
+def _line(name: str, detail: ErrorDetails, properties: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    if not name:
+        return f"The arguments are not valid JSON text: {detail['msg']}"
+    if detail["type"] == "extra_forbidden":
+        known = ", ".join(properties) or "none"
+        return f"Argument {name!r} is unknown; this tool's arguments are: {known}."
+    allowed = describe_allowed(properties[name], schema)
+    if detail["type"] == "missing" and len(detail["loc"]) == 1:
+        return f"Argument {name!r} is missing; it has to be {allowed}."
+    where = f" at {'.'.join(map(str, detail['loc'][1:]))}" if len(detail["loc"]) > 1 else ""
+    # A plain refusal repeats what is allowed; what is inside a value, or the author's own check, adds to it.
+    why = f" ({detail['msg']})" if where or detail["type"] in _TELLING else ""
+    return f"Argument {name!r}{where} is {show(detail['input'])}{why}; it has to be {allowed}."
+
+
+def explain_json_schema_error(error: jsonschema.ValidationError) -> str:
+    """One line for what a JSON Schema validator refused."""
+    schema = cast("Mapping[str, Any]", error.schema)
+    path = ".".join(str(part) for part in error.absolute_path)
+    if error.validator == "required":
+        return f"{error.message}{f' of {path!r}' if path else ''}."
+    if error.validator == "additionalProperties" and not path:
+        known = ", ".join(cast("Mapping[str, Any]", schema.get("properties", {}))) or "none"
+        return f"{error.message}; this tool's arguments are: {known}."
+    subject = f"Argument {path!r}" if path else "The arguments"
+    return f"{subject}: {error.message[:500]}. Allowed: {describe_allowed(schema, schema)}."
+
+
+def show(value: Any) -> str:
+    """A value as JSON, cut to a readable length."""
+    try:
+        text = json.dumps(value, default=str)
+    except (ValueError, RecursionError):
+        text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+
+
+def describe_allowed(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+    """Say in words which values a JSON Schema allows.
+
+    Args:
+        schema: The schema to describe.
+        root: The schema that its references point into.
+    """
+    if "$ref" in schema:
+        name = str(schema["$ref"]).rsplit("/", 1)[-1]
+        target = cast("Mapping[str, Mapping[str, Any]]", root.get("$defs", {})).get(name)
+        return _describe(target, root) if target is not None else "valid"
+    return _describe(schema, root)
+
+
+def _describe(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+    if "const" in schema:
+        return f"exactly {show(schema['const'])}"
+    if "enum" in schema:
+        return f"one of {', '.join(show(value) for value in schema['enum'])}"
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            return " or ".join(describe_allowed(choice, root) for choice in schema[key])
+    kind = schema.get("type", "any JSON value")
+    words = " or ".join(map(str, cast("list[Any]", kind))) if isinstance(kind, list) else str(kind)
+    article = "an" if words[0] in "aeiou" else "a"
+    return " ".join([f"{article} {words}" if words[0] != "n" or words == "number" else words, *_bounds(schema, root)])
+
+
+_BOUNDS = {
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "exclusiveMinimum": "above {}",
+    "exclusiveMaximum": "below {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters long",
+    "maxLength": "at most {} characters long",
+    "pattern": "matching {}",
+    "format": "in the format {}",
+    "minItems": "with at least {} items",
+    "maxItems": "with at most {} items",
+}
+
+
+def _bounds(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[str]:
+    words = [said.format(schema[key]) for key, said in _BOUNDS.items() if key in schema]
+    if isinstance(items := schema.get("items"), Mapping):
+        words.append(f"whose items are each {describe_allowed(cast('Mapping[str, Any]', items), root)}")
+    if isinstance(properties := schema.get("properties"), Mapping):
+        words.append(f"with the keys {', '.join(cast('Mapping[str, Any]', properties))}")
+    return [", ".join(words)] if words else []

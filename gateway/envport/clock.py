@@ -1,0 +1,83 @@
+"""Time as a seam: the real clock, and one that tests move by hand."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from typing import Protocol
+
+import anyio
+
+__all__ = ["Clock", "ManualClock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """What the gateway asks for the time."""
+
+    def monotonic(self) -> float:
+        """Seconds since some start; never goes backwards."""
+        ...
+
+    def time(self) -> float:
+        """Unix time in seconds."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def monotonic(self) -> float:
+        """Seconds since some start; never goes backwards."""
+        return time.monotonic()
+
+    def time(self) -> float:
+        """Unix time in seconds."""
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await anyio.sleep(seconds)
+
+
+class ManualClock:
+    """A clock that stands still until `advance` is called.
+
+    Args:
+        now: Unix time at which it starts.
+    """
+
+    def __init__(self, now: float = 1_700_000_000.0):
+        self._start = now
+        self._elapsed = 0.0
+        self._sleepers: list[tuple[float, int, anyio.Event]] = []
+        self._order = itertools.count()
+
+    def monotonic(self) -> float:
+        """Seconds advanced so far."""
+        return self._elapsed
+
+    def time(self) -> float:
+        """The start plus the seconds advanced so far."""
+        return self._start + self._elapsed
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the clock has been advanced by that much."""
+        event = anyio.Event()
+        heapq.heappush(self._sleepers, (self._elapsed + seconds, next(self._order), event))
+        await event.wait()
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock, waking each sleeper at its time and letting it run before the next one wakes."""
+        await anyio.wait_all_tasks_blocked()
+        end = self._elapsed + seconds
+        while self._sleepers and self._sleepers[0][0] <= end:
+            self._elapsed, _, event = heapq.heappop(self._sleepers)
+            event.set()
+            await anyio.wait_all_tasks_blocked()
+        self._elapsed = end
+        await anyio.wait_all_tasks_blocked()

@@ -1,0 +1,138 @@
+"""Observations: from what an environment returns to the content blocks that MCP carries."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from mcp_types import AudioContent, EmbeddedResource, ImageContent, ResourceLink, TextContent
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from envport.types import ContentBlock, Observation
+
+__all__ = ["observe", "text_block", "text_observation"]
+
+_BLOCKS = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
+
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
+
+
+def text_block(text: str) -> ContentBlock:
+    """A text block. Lone surrogates, which no JSON text may hold, become U+FFFD."""
+    if not text.isascii():
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return {"type": "text", "text": text}
+
+
+def text_observation(*texts: str) -> Observation:
+    """An observation of text blocks."""
+    return Observation(content=tuple(text_block(text) for text in texts))
+
+
+def observe(value: Any) -> Observation:
+    """Turn what an environment returned into an observation.
+
+    | returned | becomes |
+    |---|---|
+    | `str` | a text block |
+    | `None` | nothing |
+    | PIL image, PNG, JPEG, GIF or WebP bytes | an image block |
+    | pydantic model, dataclass, mapping | structured content, and a text block with the same as JSON |
+    | `int`, `float`, `bool` | a text block with the JSON value |
+    | content block of the MCP SDK | itself |
+    | list or tuple | the blocks of its items, in order |
+
+    Raises:
+        TypeError: The value is none of these, or holds something that JSON cannot say.
+    """
+    if type(value) is str:
+        return Observation.model_construct(content=(text_block(value),), structured_content=None)
+    if isinstance(value, Observation):
+        return value
+    if isinstance(value, list | tuple):
+        return _join(observe(item) for item in cast("Iterable[Any]", value))
+    block, structured = _convert(value)
+    return Observation(content=(block,) if block is not None else (), structured_content=structured)
+
+
+def _join(parts: Iterable[Observation]) -> Observation:
+    content: list[ContentBlock] = []
+    structured: list[dict[str, Any]] = []
+    for part in parts:
+        content.extend(part.content)
+        if part.structured_content is not None:
+            structured.append(part.structured_content)
+    return Observation(content=tuple(content), structured_content=structured[0] if len(structured) == 1 else None)
+
+
+def _convert(value: Any) -> tuple[ContentBlock | None, dict[str, Any] | None]:
+    if value is None:
+        return None, None
+    if isinstance(value, _BLOCKS):
+        return value.model_dump(mode="json", by_alias=True, exclude_none=True), None
+    if isinstance(value, str):
+        return text_block(str(value)), None
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _image(bytes(cast("bytes", value))), None
+    if _is_pil_image(value):
+        return _pil_image(value), None
+    if isinstance(value, bool | int | float):
+        return text_block(_json(value)), None
+    if isinstance(value, BaseModel | Mapping) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+        data = _plain(value)
+        return text_block(_json(data)), data
+    raise TypeError(
+        f"an observation cannot be a {type(value).__qualname__}; allowed: text, an image (PIL or bytes), a pydantic "
+        "model, dataclass or mapping, a number, an MCP content block, None, or a list of these"
+    )
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    try:
+        data = to_jsonable_python(value, by_alias=True, inf_nan_mode="constants")
+    except PydanticSerializationError as error:
+        raise TypeError(f"an observation holds what JSON cannot say: {error}") from None
+    return cast("dict[str, Any]", data)
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise TypeError(f"an observation cannot be the number {value}: JSON has no way to say it") from None
+        raise TypeError("an observation holds NaN or infinity, which JSON cannot say") from None
+
+
+def _image(data: bytes) -> ContentBlock:
+    mime_type = next((mime for magic, mime in _MAGIC if data.startswith(magic)), None)
+    if mime_type is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        mime_type = "image/webp"
+    if mime_type is None:
+        raise TypeError(
+            "bytes are taken as an image, but these are not PNG, JPEG, GIF or WebP; "
+            "return an MCP content block for anything else"
+        )
+    return {"type": "image", "data": base64.b64encode(data).decode("ascii"), "mimeType": mime_type}
+
+
+def _is_pil_image(value: Any) -> bool:
+    # By name, so that Pillow is needed only by those who return its images.
+    return any(f"{cls.__module__}.{cls.__qualname__}" == "PIL.Image.Image" for cls in type(value).__mro__)
+
+
+def _pil_image(image: Any) -> ContentBlock:
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    return _image(buffer.getvalue())

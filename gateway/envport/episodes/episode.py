@@ -1,0 +1,390 @@
+"""One play of one environment, from reset to its end."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import anyio
+
+from envport.clock import Clock
+from envport.content import text_observation
+from envport.errors import EnvportError, EpisodeFailed, EpisodeOver, InvalidArguments, ToolError, UnknownEpisode, UnknownTool
+from envport.registry import EnvironmentSpec
+from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
+from envport.trajectories import TrajectoryStore
+from envport.types import EpisodeInfo, Observation, Outcome, Reason, Status, StepRecord, Task
+
+__all__ = ["CallResult", "Episode", "EpisodeRequest"]
+
+logger = logging.getLogger(__name__)
+
+LIVE: Final[frozenset[Status]] = frozenset({"opening", "running"})
+GONE: Final[frozenset[Status]] = frozenset({"closed", "expired"})
+
+# What each status may become. An ended episode runs again only by being reset.
+_NEXT: Final[dict[Status, frozenset[Status]]] = {
+    "opening": frozenset({"running", "failed", "closed", "expired"}),
+    "running": frozenset({"opening", "terminated", "truncated", "failed", "closed", "expired"}),
+    "terminated": frozenset({"opening", "closed", "expired"}),
+    "truncated": frozenset({"opening", "closed", "expired"}),
+    "failed": frozenset({"opening", "closed", "expired"}),
+    "closed": frozenset(),
+    "expired": frozenset(),
+}
+
+_KEPT_REWARDS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRequest:
+    """What an episode was opened with.
+
+    Attributes:
+        seed: The seed given to `reset`.
+        split: The split of the task.
+        task: The task.
+        task_index: Index of the task in its split, if it was chosen by index.
+        reward_in_meta: Whether MCP results carry the reward in `_meta`.
+    """
+
+    seed: int
+    split: str | None = None
+    task: Task | None = None
+    task_index: int | None = None
+    reward_in_meta: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What a tool call gave.
+
+    Attributes:
+        observation: What the player sees.
+        step: How many calls have reached the environment, this one included.
+        is_error: The environment answered with a `ToolError`.
+        reward: Reward of the step.
+        terminated: Whether the task ended with this call.
+        truncated: Whether the episode was cut off with this call.
+        outcome: How the episode ended, if this call ended it.
+    """
+
+    observation: Observation
+    step: int
+    is_error: bool = False
+    reward: float | None = None
+    terminated: bool = False
+    truncated: bool = False
+    outcome: Outcome | None = None
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Counts of one play, begun anew by a reset."""
+
+    steps: int = 0
+    errors: int = 0
+    records: int = 0
+    reward_sum: float = 0.0
+    last_reward: float | None = None
+    environment_seconds: float = 0.0
+    rewards: deque[float | None] = field(default_factory=lambda: deque(maxlen=_KEPT_REWARDS))
+
+
+class Episode:
+    """An episode and everything that belongs to it.
+
+    Args:
+        handle: The id as clients hold it.
+        spec: The environment.
+        request: What it is opened with.
+        principal: Who it belongs to.
+        runtime: What runs the environment.
+        trajectories: Where its calls are recorded.
+        clock: The time.
+        on_retired: Called each time the episode has ended and freed its environment.
+    """
+
+    def __init__(
+        self,
+        handle: str,
+        spec: EnvironmentSpec,
+        request: EpisodeRequest,
+        *,
+        principal: str,
+        runtime: Runtime,
+        trajectories: TrajectoryStore,
+        clock: Clock,
+        on_retired: Callable[[Episode], None],
+    ):
+        self.handle = handle
+        self.spec = spec
+        self.request = request
+        self.principal = principal
+        self.status: Status = "opening"
+        self.outcome: Outcome | None = None
+        self.first_observation = Observation()
+        self.last_used = clock.monotonic()
+        self.ended_at: float | None = None
+        self._runtime = runtime
+        self._trajectories = trajectories
+        self._clock = clock
+        self._on_retired = on_retired
+        self._created_at = clock.time()
+        self._worker: Worker | None = None
+        self._turn = anyio.Lock(fast_acquire=True)
+        self._tally = _Tally()
+        self._resets = 0
+        self._callers = 0
+
+    @property
+    def live(self) -> bool:
+        """Whether it can still be played."""
+        return self.status in LIVE
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is running or waiting for its turn."""
+        return self._callers > 0
+
+    @property
+    def prompt(self) -> str:
+        """What the player is told to do: the task's prompt, else the environment's description."""
+        task = self.request.task
+        return task.prompt if task is not None and task.prompt else self.spec.description
+
+    async def open(self) -> None:
+        """Make the environment and reset it.
+
+        Raises:
+            EpisodeFailed: The environment broke; the episode has ended as failed.
+        """
+        async with self._turn:
+            await self._start()
+
+    async def reset(self, request: EpisodeRequest) -> None:
+        """Start over with a new instance of the environment.
+
+        Raises:
+            UnknownEpisode: It was closed or has expired.
+            EpisodeFailed: The environment broke; the episode has ended as failed.
+        """
+        self._callers += 1
+        try:
+            async with self._turn:
+                if self.status in GONE:
+                    raise UnknownEpisode
+                await self._release_worker()
+                self._become("opening")
+                self.request = request
+                self.outcome = None
+                self.ended_at = None
+                self._tally = _Tally()
+                self._resets += 1
+                await self._start()
+        finally:
+            self._callers -= 1
+            self.last_used = self._clock.monotonic()
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None = None) -> CallResult:
+        """Call a tool, after the calls that came before.
+
+        Args:
+            tool: Name of the tool.
+            arguments: The arguments as parsed JSON.
+            progress: Where the tool's progress goes.
+
+        Raises:
+            UnknownTool: There is no such tool.
+            UnknownEpisode: It was closed or has expired.
+            EpisodeOver: It has ended.
+            InvalidArguments: The arguments break the schema; the environment was not touched.
+            EpisodeFailed: The environment broke; the episode has ended as failed.
+        """
+        if tool not in self.spec.tools:
+            raise UnknownTool(f"Unknown tool: {tool}")
+        self._callers += 1
+        try:
+            async with self._turn:
+                self._check_running()
+                # A call that has begun is finished and recorded even if its caller goes away.
+                with anyio.CancelScope(shield=True):
+                    return await self._play(tool, arguments, progress)
+        finally:
+            self._callers -= 1
+            self.last_used = self._clock.monotonic()
+
+    def end(self, status: Status, reason: Reason, message: str, *, infrastructure: bool = False) -> None:
+        """Give the episode an outcome; `release` frees what it holds. Ended episodes keep their first outcome."""
+        if self.outcome is None:
+            self.outcome = Outcome(status=status, reason=reason, message=message, infrastructure=infrastructure)
+            self.ended_at = self._clock.time()
+        if status in _NEXT[self.status]:
+            self._become(status)
+
+    async def release(self) -> None:
+        """Free the environment, once the call that may be running has ended."""
+        async with self._turn:
+            if not self.live:
+                await self._retire()
+
+    def info(self, idle_seconds: float | None = None) -> EpisodeInfo:
+        """Its state, for the control plane."""
+        tally, task = self._tally, self.request
+        expires_in = None
+        if idle_seconds is not None and self.status not in GONE:
+            expires_in = max(0.0, idle_seconds - (self._clock.monotonic() - self.last_used))
+        return EpisodeInfo(
+            episode_id=self.handle,
+            environment=self.spec.name,
+            split=task.split,
+            task=task.task,
+            task_index=task.task_index,
+            seed=task.seed,
+            status=self.status,
+            outcome=self.outcome,
+            steps=tally.steps,
+            errors=tally.errors,
+            reward=self.reward,
+            rewards=list(tally.rewards),
+            created_at=self._created_at,
+            ended_at=self.ended_at,
+            expires_in=expires_in,
+            environment_seconds=tally.environment_seconds,
+            resets=self._resets,
+        )
+
+    @property
+    def reward(self) -> float | None:
+        """The episode's reward so far; `None` without any, and after an infrastructure failure."""
+        if self._tally.last_reward is None or (self.outcome is not None and self.outcome.infrastructure):
+            return None
+        return self._tally.reward_sum if self.spec.cls.reward == "sum" else self._tally.last_reward
+
+    def _become(self, status: Status) -> None:
+        if status not in _NEXT[self.status]:
+            raise RuntimeError(f"episode {self.handle}: {self.status} cannot become {status}")
+        self.status = status
+
+    def _check_running(self) -> None:
+        if self.status in GONE:
+            raise UnknownEpisode
+        if self.status != "running":
+            how = self.outcome.message if self.outcome is not None else "It has not started."
+            raise EpisodeOver(f"The episode is over and takes no more calls. {how}")
+
+    async def _start(self) -> None:
+        try:
+            self._worker = await self._runtime.open(self.spec)
+            self.first_observation = await self._worker.reset(seed=self.request.seed, task=self.request.task)
+        except Exception as error:
+            await self._fail(error, "while it was being reset")
+        if self.status == "opening":
+            self._become("running")
+        await self._trajectories.begin(self.handle, self.first_observation)
+        self.last_used = self._clock.monotonic()
+
+    async def _play(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> CallResult:
+        assert self._worker is not None
+        tally, started_at, begin = self._tally, self._clock.time(), self._clock.monotonic()
+        error: EnvportError | None = None
+        try:
+            result = await self._worker.call(tool, arguments, progress)
+        except InvalidArguments as refused:
+            tally.errors += 1
+            await self._record(tool, arguments, StepResult(text_observation(str(refused))), refused.code, started_at, 0.0)
+            raise
+        except ToolError as refused:
+            tally.errors += 1
+            error, result = refused, StepResult(text_observation(str(refused)))
+        except Exception as broken:
+            await self._fail(broken, f"in tool {tool!r}")
+        seconds = self._clock.monotonic() - begin
+        result = self._count(result, seconds)
+        # The worker goes last: whatever its close does, the step that was played is on record.
+        await self._record(tool, arguments, result, error.code if error else None, started_at, seconds)
+        if self.status != "running":
+            await self._retire()
+        return CallResult(
+            observation=result.observation,
+            step=tally.steps,
+            is_error=error is not None,
+            reward=result.reward,
+            terminated=result.terminated,
+            truncated=result.truncated,
+            outcome=self.outcome,
+        )
+
+    def _count(self, result: StepResult, seconds: float) -> StepResult:
+        tally = self._tally
+        tally.steps += 1
+        tally.environment_seconds += seconds
+        tally.rewards.append(result.reward)
+        if result.reward is not None:
+            tally.reward_sum += result.reward
+            tally.last_reward = result.reward
+        limit = self.spec.prototype.max_steps
+        steps = f"{tally.steps} step{'s' if tally.steps != 1 else ''}"
+        if result.terminated:
+            self.end("terminated", "terminated", f"It terminated after {steps}.")
+        elif result.truncated:
+            self.end("truncated", "truncated", f"It was truncated after {steps}.")
+        elif limit is not None and tally.steps >= limit:
+            self.end("truncated", "step_limit", f"It was truncated at its limit of {steps}.")
+            return replace(result, truncated=True)
+        return result
+
+    async def _record(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        result: StepResult,
+        error: str | None,
+        started_at: float,
+        seconds: float,
+    ) -> None:
+        self._tally.records += 1
+        record = StepRecord.model_construct(
+            index=self._tally.records,
+            tool=tool,
+            arguments=dict(arguments),
+            observation=result.observation,
+            error=error,
+            reward=result.reward,
+            terminated=result.terminated,
+            truncated=result.truncated,
+            info=result.info,
+            started_at=started_at,
+            seconds=seconds,
+        )
+        await self._trajectories.append(self.handle, record)
+
+    async def _fail(self, error: Exception, where: str) -> None:
+        logger.exception("episode %s: environment %s broke %s", self.handle, self.spec.name, where, exc_info=error)
+        self.end(
+            "failed",
+            "environment_error",
+            "The environment failed. This is a fault of the environment, not of the player.",
+            infrastructure=True,
+        )
+        await self._retire()
+        raise EpisodeFailed(
+            "The environment failed and the episode has ended. This is a fault of the environment, "
+            "not of your call. Start a new episode."
+        ) from None
+
+    async def _retire(self) -> None:
+        await self._release_worker()
+        self._on_retired(self)
+
+    async def _release_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is None:
+            return
+        try:
+            await worker.close()
+        except Exception:
+            logger.exception("episode %s: environment %s broke while it was being closed", self.handle, self.spec.name)

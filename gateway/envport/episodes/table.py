@@ -1,0 +1,318 @@
+"""The table of episodes: opens them within limits, finds them by handle, and ends those that idle."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from pydantic import ValidationError
+
+from envport.clock import Clock, SystemClock
+from envport.episodes.admission import Admission
+from envport.episodes.episode import GONE, Episode, EpisodeRequest
+from envport.errors import EpisodeFailed, InvalidRequest, UnknownEnvironment, UnknownEpisode
+from envport.registry import EnvironmentSpec
+from envport.runtimes import Runtime, runtime_for
+from envport.trajectories import MemoryTrajectories, TrajectoryStore
+from envport.types import Task
+
+__all__ = ["Episodes", "Limits"]
+
+logger = logging.getLogger(__name__)
+
+_LARGEST_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on episodes.
+
+    Attributes:
+        max_episodes: Live episodes in all.
+        max_episodes_per_principal: Live episodes of one principal; `None` for no limit of its own.
+        idle_seconds: Seconds without a call after which an episode expires.
+        max_waiting: How many requests for an episode may wait for room.
+        wait_seconds: How long a request waits for room before it is refused.
+        max_ended: How many ended episodes are remembered; the oldest are forgotten first.
+    """
+
+    max_episodes: int = 10_000
+    max_episodes_per_principal: int | None = None
+    idle_seconds: float = 1800.0
+    max_waiting: int = 1_000
+    wait_seconds: float = 5.0
+    max_ended: int = 10_000
+
+
+class Episodes:
+    """Every episode of a gateway.
+
+    Args:
+        environments: What can be played.
+        limits: Limits on episodes.
+        clock: The time.
+        trajectories: Where calls are recorded.
+    """
+
+    def __init__(
+        self,
+        environments: Mapping[str, EnvironmentSpec],
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        trajectories: TrajectoryStore | None = None,
+    ):
+        self.environments = environments
+        self.limits = limits or Limits()
+        self.trajectories = trajectories or MemoryTrajectories()
+        self._clock = clock or SystemClock()
+        self._episodes: dict[str, Episode] = {}
+        # Ended episodes by handle, in the order of their end.
+        self._ended: dict[str, None] = {}
+        # Those that hold a place of the admission's.
+        self._admitted: set[str] = set()
+        self._admission = Admission(
+            self.limits.max_episodes,
+            self.limits.max_episodes_per_principal,
+            self.limits.max_waiting,
+            self.limits.wait_seconds,
+        )
+        self._runtimes: dict[str, Runtime] = {}
+        self._tasks: TaskGroup | None = None
+
+    @property
+    def live(self) -> int:
+        """How many episodes hold resources."""
+        return self._admission.held
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Run the reaper; on the way out, close every episode."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            tasks.start_soon(self._reap_forever)
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._shut_down()
+                self._tasks = None
+                tasks.cancel_scope.cancel()
+
+    def environment(self, name: str) -> EnvironmentSpec:
+        """The environment of that name.
+
+        Raises:
+            UnknownEnvironment: It is not served.
+        """
+        try:
+            return self.environments[name]
+        except KeyError:
+            served = ", ".join(map(repr, self.environments)) or "none"
+            raise UnknownEnvironment(f"there is no environment {name!r} here; served: {served}") from None
+
+    async def open(
+        self,
+        environment: str,
+        *,
+        principal: str,
+        split: str | None = None,
+        task: int | Task | Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        reward_in_meta: bool = False,
+    ) -> Episode:
+        """Open an episode and reset its environment.
+
+        Args:
+            environment: Name of the environment.
+            principal: Who the episode belongs to.
+            split: The split to take the task from; the first one if not given.
+            task: Index of the task in the split, or a task of the caller's own. If the environment has tasks and
+                none is chosen, the seed chooses.
+            seed: The seed; a random one is drawn if not given.
+            reward_in_meta: Whether MCP results carry the reward in `_meta`.
+
+        Raises:
+            UnknownEnvironment: The environment is not served.
+            UnknownTask: It has no such split or task.
+            InvalidRequest: The seed or the task is malformed.
+            AtCapacity: There was no room in time.
+            EpisodeFailed: The environment broke.
+        """
+        spec = self.environment(environment)
+        request = replace(_request(spec, split, task, seed), reward_in_meta=reward_in_meta)
+        await self._admission.acquire(principal)
+        episode = Episode(
+            f"ep_{secrets.token_urlsafe(24)}",
+            spec,
+            request,
+            principal=principal,
+            runtime=self._runtime(spec),
+            trajectories=self.trajectories,
+            clock=self._clock,
+            on_retired=self._retired,
+        )
+        self._episodes[episode.handle] = episode
+        self._admitted.add(episode.handle)
+        try:
+            await episode.open()
+        except EpisodeFailed:
+            raise
+        except BaseException:
+            # The caller went away while the environment was being made.
+            self.close_soon(episode)
+            raise
+        return episode
+
+    def find(self, handle: str, principal: str) -> Episode:
+        """The episode of that handle, for playing it.
+
+        Raises:
+            UnknownEpisode: It never was, has expired, was closed, or belongs to somebody else.
+        """
+        episode = self._episodes.get(handle)
+        if episode is None or episode.principal != principal or episode.status in GONE:
+            raise UnknownEpisode
+        return episode
+
+    def look_up(self, handle: str, principal: str) -> Episode:
+        """The episode of that handle, for looking at it: closed and expired ones too, while they are remembered.
+
+        Raises:
+            UnknownEpisode: It never was, is forgotten, or belongs to somebody else.
+        """
+        episode = self._episodes.get(handle)
+        if episode is None or episode.principal != principal:
+            raise UnknownEpisode
+        return episode
+
+    async def reset(
+        self,
+        episode: Episode,
+        *,
+        split: str | None = None,
+        task: int | Task | Mapping[str, Any] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """Start an episode over: with the same task and seed, unless others are given.
+
+        Raises:
+            UnknownEpisode: It was closed or has expired.
+            UnknownTask: There is no such split or task.
+            AtCapacity: It had ended, and there is no room for another live one.
+            EpisodeFailed: The environment broke.
+        """
+        before = episode.request
+        request = replace(before, seed=before.seed if seed is None else _seed(seed))
+        if task is not None or split is not None:
+            request = replace(
+                _request(episode.spec, split or before.split, task, request.seed), reward_in_meta=before.reward_in_meta
+            )
+        await self._readmit(episode)
+        await episode.reset(request)
+
+    def close_soon(self, episode: Episode) -> None:
+        """Close an episode now, and free its environment as soon as no call is running in it."""
+        episode.end("closed", "closed", "It was closed by its owner.")
+        self._spawn(episode.release)
+
+    async def _readmit(self, episode: Episode) -> None:
+        if episode.handle in self._admitted or episode.status in GONE:
+            return
+        await self._admission.acquire(episode.principal)
+        if episode.handle in self._admitted:
+            # Another reset was faster.
+            self._admission.release(episode.principal)
+            return
+        self._admitted.add(episode.handle)
+        self._ended.pop(episode.handle, None)
+
+    async def _shut_down(self) -> None:
+        for episode in list(self._episodes.values()):
+            if episode.live:
+                episode.end("closed", "shutdown", "The gateway was shut down.", infrastructure=True)
+            with anyio.move_on_after(5.0):
+                await episode.release()
+        for runtime in self._runtimes.values():
+            await runtime.drain()
+
+    def _runtime(self, spec: EnvironmentSpec) -> Runtime:
+        kind = spec.cls.runtime
+        if kind not in self._runtimes:
+            self._runtimes[kind] = runtime_for(kind)
+        return self._runtimes[kind]
+
+    def _retired(self, episode: Episode) -> None:
+        """Give the place of an ended episode to others."""
+        if episode.handle not in self._admitted:
+            return
+        self._admitted.remove(episode.handle)
+        self._admission.release(episode.principal)
+        self._ended[episode.handle] = None
+        while len(self._ended) > self.limits.max_ended:
+            self._forget_soon(next(iter(self._ended)))
+
+    def _forget_soon(self, handle: str) -> None:
+        self._ended.pop(handle, None)
+        self._episodes.pop(handle, None)
+        self._spawn(lambda: self.trajectories.forget(handle))
+
+    def _spawn(self, work: Callable[[], Any]) -> None:
+        if self._tasks is not None:
+            self._tasks.start_soon(work)
+
+    async def _reap_forever(self) -> None:
+        while True:
+            await self._clock.sleep(min(5.0, self.limits.idle_seconds / 20))
+            self._reap()
+
+    def _reap(self) -> None:
+        """Expire the episodes that idle, and forget those that have been over for as long again."""
+        now = self._clock.monotonic()
+        for episode in list(self._episodes.values()):
+            idle = now - episode.last_used
+            if idle < self.limits.idle_seconds or episode.busy:
+                continue
+            if not episode.live:
+                if idle >= 2 * self.limits.idle_seconds:
+                    self._forget_soon(episode.handle)
+                continue
+            if episode.status == "opening":
+                continue
+            minutes = self.limits.idle_seconds / 60
+            episode.end("expired", "expired", f"It expired after {minutes:g} minutes without a call.", infrastructure=True)
+            self._spawn(episode.release)
+
+
+def _request(
+    spec: EnvironmentSpec, split: str | None, task: int | Task | Mapping[str, Any] | None, seed: int | None
+) -> EpisodeRequest:
+    seed = secrets.randbelow(2**31) if seed is None else _seed(seed)
+    if isinstance(task, Task):
+        return EpisodeRequest(seed=seed, split=split, task=task)
+    if isinstance(task, Mapping):
+        try:
+            return EpisodeRequest(seed=seed, split=split, task=Task.model_validate(dict(task)))
+        except ValidationError as error:
+            raise InvalidRequest(f"task is malformed: {error.errors(include_url=False)[0]['msg']}") from None
+    if isinstance(task, bool) or (task is not None and not isinstance(task, int)):
+        raise InvalidRequest("task has to be an index into the split, or a task with an id")
+    split = split if split is not None else spec.default_split
+    if split is None:
+        if task is not None:
+            raise InvalidRequest(f"environment {spec.name!r} has no tasks, so no task can be chosen by index")
+        return EpisodeRequest(seed=seed)
+    index = Random(seed).randrange(spec.num_tasks(split)) if task is None else task
+    return EpisodeRequest(seed=seed, split=split, task=spec.task(split, index), task_index=index)
+
+
+def _seed(seed: int) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
+        raise InvalidRequest(f"seed is {seed!r}; it has to be an integer from 0 to {_LARGEST_SEED}")
+    return seed

@@ -1,0 +1,287 @@
+"""Finding environments: by entry point, by `package.module:Class`, by `./path/file.py:Class`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast, get_type_hints
+from urllib.parse import parse_qsl
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from envport.environment import Environment, TaskSource
+from envport.errors import ConfigurationError, EnvironmentNotFound, InvalidEnvironment, InvalidOption, UnknownTask
+from envport.schema import ToolSpec, fingerprint, tools_of
+from envport.types import Task
+
+__all__ = ["GROUP", "EnvironmentSpec", "installed", "load"]
+
+GROUP = "envport.environments"
+"""The entry point group in which packages announce their environments."""
+
+START_EPISODE = "start_episode"
+EPISODE_ID = "episode_id"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """An environment that can be served: its class, its options, and what is read from them once.
+
+    Attributes:
+        name: The name under which it is served.
+        cls: The class.
+        options: The constructor's keyword arguments, validated.
+    """
+
+    name: str
+    cls: type[Environment]
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def make(self) -> Environment:
+        """A new instance, for one episode."""
+        return self.cls(**self.options)
+
+    @cached_property
+    def prototype(self) -> Environment:
+        """The instance that tools and tasks are read from; it never plays."""
+        try:
+            return self.make()
+        except ConfigurationError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise InvalidOption(f"environment {self.name!r} cannot be made: {error}") from error
+
+    @cached_property
+    def tools(self) -> dict[str, ToolSpec]:
+        """Its tools by name, in order."""
+        tools = tools_of(self.prototype)
+        for spec in tools.values():
+            if spec.name == START_EPISODE or EPISODE_ID in spec.input_schema["properties"]:
+                raise InvalidEnvironment(
+                    f"environment {self.name!r}: the tool name {START_EPISODE!r} and the argument name "
+                    f"{EPISODE_ID!r} are the gateway's; rename them in tool {spec.name!r}"
+                )
+        return tools
+
+    @cached_property
+    def listing(self) -> list[dict[str, Any]]:
+        """The tools as `tools/list` shows them on an episode's URL; not to be changed."""
+        return [spec.listing for spec in self.tools.values()]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the listing in canonical JSON."""
+        return fingerprint(self.listing)
+
+    @property
+    def description(self) -> str:
+        """The docstring of the class."""
+        doc = self.cls.__doc__
+        return inspect.cleandoc(doc) if doc else ""
+
+    @cached_property
+    def splits(self) -> Mapping[str, TaskSource]:
+        """Its tasks by split, as the environment holds them."""
+        return self.prototype.splits()
+
+    def num_tasks(self, split: str) -> int:
+        """The number of tasks in a split.
+
+        Raises:
+            UnknownTask: There is no such split.
+        """
+        return len(self._source(split))
+
+    def task(self, split: str, index: int) -> Task:
+        """The task of that index.
+
+        Raises:
+            UnknownTask: There is no such split or index.
+        """
+        source = self._source(split)
+        if not 0 <= index < len(source):
+            raise UnknownTask(
+                f"split {split!r} of {self.name!r} has no task {index}; allowed: 0 to {len(source) - 1}"
+            )
+        return _as_task(source[index], split, index)
+
+    def _source(self, split: str) -> TaskSource:
+        try:
+            return self.splits[split]
+        except KeyError:
+            known = ", ".join(map(repr, self.splits)) or "none"
+            raise UnknownTask(f"environment {self.name!r} has no split {split!r}; its splits are: {known}") from None
+
+    @property
+    def default_split(self) -> str | None:
+        """The split that is meant where none is named: the first one."""
+        return next(iter(self.splits), None)
+
+
+def _as_task(item: Task | Mapping[str, Any], split: str, index: int) -> Task:
+    if isinstance(item, Task):
+        return item
+    metadata = {str(key): value for key, value in item.items() if key not in ("id", "prompt")}
+    return Task(id=str(item.get("id", f"{split}/{index}")), prompt=str(item.get("prompt") or ""), metadata=metadata)
+
+
+def installed() -> dict[str, EntryPoint]:
+    """The entry points of the environments that installed packages announce, by name."""
+    return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
+
+
+def load(reference: str, name: str | None = None) -> EnvironmentSpec:
+    """Find an environment and make sure that it can be served.
+
+    Args:
+        reference: `NAME`, `package.module:Class` or `./path/file.py:Class`, optionally with options
+            (`catch?rows=8&columns=4`), optionally served under another name (`small=catch?rows=5`).
+        name: The name to serve it under; wins over the reference's.
+
+    Raises:
+        EnvironmentNotFound: Nothing is found there.
+        InvalidEnvironment: What is found is not a usable environment.
+        InvalidOption: An option is unknown or has a bad value.
+        MissingExtra: The environment needs a package that is not installed.
+    """
+    alias, target, query = _split_reference(reference)
+    cls, default_name = _resolve(target)
+    served = name or alias or default_name
+    if not _NAME.fullmatch(served):
+        raise ConfigurationError(
+            f"{served!r} cannot name an environment: use letters, digits, '.', '_' and '-', at most 64 of them"
+        )
+    spec = EnvironmentSpec(served, cls, _options(cls, served, query))
+    # Reading the tools now makes every mistake in them a start-up error.
+    _ = spec.listing, spec.splits
+    return spec
+
+
+def _split_reference(reference: str) -> tuple[str | None, str, str]:
+    head, _, query = reference.partition("?")
+    alias, equals, target = head.partition("=")
+    return (alias, target, query) if equals else (None, head, query)
+
+
+def _resolve(target: str) -> tuple[type[Environment], str]:
+    if ":" not in target:
+        points = installed()
+        if target not in points:
+            raise EnvironmentNotFound(
+                f"there is no environment {target!r}; installed: {', '.join(points) or 'none'}; "
+                "or give package.module:Class or ./path/file.py:Class"
+            )
+        point = points[target]
+        return _class(_import(point.module), point.attr, point.value), target
+    where, _, attribute = target.rpartition(":")
+    module = _import_file(where) if where.endswith(".py") else _import(where)
+    cls = _class(module, attribute, target)
+    return cls, _snake(cls.__name__)
+
+
+def _class(module: ModuleType, attribute: str, target: str) -> type[Environment]:
+    found = getattr(module, attribute, None)
+    if found is None:
+        candidates = [
+            key
+            for key, value in vars(module).items()
+            if isinstance(value, type) and issubclass(value, Environment) and value.__module__ == module.__name__
+        ]
+        raise EnvironmentNotFound(
+            f"{target}: there is no {attribute!r}; environments there: {', '.join(candidates) or 'none'}"
+        )
+    if not (isinstance(found, type) and issubclass(found, Environment)):
+        raise InvalidEnvironment(f"{target} is not a subclass of envport.Environment")
+    return found
+
+
+def _import(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            raise EnvironmentNotFound(f"there is no module {module!r}") from None
+        raise
+
+
+def _import_file(where: str) -> ModuleType:
+    path = Path(where).resolve()
+    if not path.is_file():
+        raise EnvironmentNotFound(f"there is no file {where}")
+    # A name of its own, so that neither another file nor an installed package is shadowed.
+    name = f"envport_file_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, SyntaxError):
+            raise InvalidEnvironment(f"{where}: {error}") from None
+        raise
+    return module
+
+
+def _snake(name: str) -> str:
+    stem = name.removesuffix("Environment").removesuffix("Env") or name
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", stem).lower()
+
+
+def _options(cls: type[Environment], name: str, query: str) -> dict[str, Any]:
+    """Parse and check constructor options.
+
+    The text of an option is read as the parameter's type: pydantic's lax mode, as for a command line.
+    """
+    parameters = dict(list(inspect.signature(cls).parameters.items()))
+    hints = get_type_hints(cls.__init__, include_extras=True)
+    known = {key: hints.get(key, str) for key in parameters}
+    options: dict[str, Any] = {}
+    for key, text in parse_qsl(query, keep_blank_values=True):
+        if key not in known:
+            allowed = ", ".join(f"{key}: {_type_name(hint)}" for key, hint in known.items()) or "none"
+            raise InvalidOption(f"environment {name!r} has no option {key!r}; its options are: {allowed}")
+        if key in options:
+            raise InvalidOption(f"environment {name!r}: option {key!r} is given twice")
+        options[key] = _parse(known[key], text, f"environment {name!r}: option {key!r}")
+    missing = [
+        key for key, parameter in parameters.items() if parameter.default is parameter.empty and key not in options
+    ]
+    if missing:
+        raise InvalidOption(f"environment {name!r} needs the options {', '.join(missing)}: {name}?{missing[0]}=...")
+    return options
+
+
+def _parse(hint: Any, text: str, where: str) -> Any:
+    adapter = TypeAdapter[Any](hint, config=ConfigDict(arbitrary_types_allowed=True))
+    try:
+        return adapter.validate_strings(text)
+    except ValidationError:
+        pass
+    try:
+        # Lists and nested values are written as JSON.
+        return adapter.validate_json(text)
+    except ValidationError as error:
+        problem = cast("str", error.errors(include_url=False)[0]["msg"])
+        if "Invalid JSON" in problem:
+            problem = f"it has to be {_type_name(hint)}"
+        raise InvalidOption(f"{where} is {text!r}: {problem}") from None
+
+
+def _type_name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")

@@ -1,0 +1,318 @@
+"""Tools: from typed methods to JSON Schema, and from a model's arguments to keyword arguments.
+
+The listing made here is the one that everybody gets: MCP clients in both eras, the control plane, and the
+training bridge. Its key order is fixed, so that equal tools are equal as bytes too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import UnionType
+from typing import Annotated, Any, Literal, Protocol, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+
+import jsonschema
+from griffe import Docstring, DocstringSectionKind, parse_google
+from jsonschema.protocols import Validator
+from jsonschema.validators import validator_for
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from envport.arguments import describe_problems, explain_json_schema_error
+from envport.environment import Environment, Progress, ToolDefinition, ToolHints, tool_hints
+from envport.errors import InvalidArguments, InvalidEnvironment
+from envport.types import Step
+
+__all__ = ["ToolSpec", "fingerprint", "tools_of"]
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class _Binder(Protocol):
+    """Turns a model's arguments into keyword arguments, or refuses them."""
+
+    def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class ToolSpec:
+    """A tool as it is listed and called.
+
+    Attributes:
+        name: Name of the tool.
+        method: Name of the environment's method behind it.
+        input_schema: JSON Schema 2020-12 of the arguments; always an object with `properties`.
+        description: What it does.
+        output_schema: JSON Schema of the structured result, if the method's annotation says one.
+        hints: Title and behavioural hints.
+        progress: Name of the method's parameter that takes a `Progress`, if it has one.
+        by_name: Whether the method is called as `method(name, arguments)`.
+    """
+
+    name: str
+    method: str
+    input_schema: dict[str, Any]
+    binder: _Binder = field(repr=False)
+    description: str = ""
+    output_schema: dict[str, Any] | None = None
+    hints: ToolHints = field(default_factory=ToolHints)
+    progress: str | None = None
+    by_name: bool = False
+
+    @cached_property
+    def listing(self) -> dict[str, Any]:
+        """The tool as `tools/list` shows it; not to be changed."""
+        shown: dict[str, Any] = {"name": self.name}
+        if self.hints.title:
+            shown["title"] = self.hints.title
+        if self.description:
+            shown["description"] = self.description
+        shown["inputSchema"] = self.input_schema
+        if self.output_schema is not None:
+            shown["outputSchema"] = self.output_schema
+        if annotations := self.hints.annotations():
+            shown["annotations"] = annotations
+        return shown
+
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Check a call's arguments and make the method's keyword arguments of them.
+
+        Args:
+            arguments: What the model sent, as parsed JSON.
+
+        Raises:
+            InvalidArguments: Names each argument that breaks the schema, what was wrong, and what is allowed.
+        """
+        return self.binder(arguments)
+
+
+def tools_of(environment: Environment) -> dict[str, ToolSpec]:
+    """The tools of an environment by name, in the order in which they were defined, inherited ones first.
+
+    Raises:
+        InvalidEnvironment: A tool cannot be described by a schema, or two have one name.
+    """
+    specs: dict[str, ToolSpec] = {}
+    for spec in _all_tools(environment):
+        if not spec.name:
+            raise InvalidEnvironment(f"{type(environment).__qualname__} has a tool without a name")
+        if spec.name in specs:
+            raise InvalidEnvironment(f"{type(environment).__qualname__} has two tools named {spec.name!r}")
+        specs[spec.name] = spec
+    if not specs:
+        raise InvalidEnvironment(f"{type(environment).__qualname__} has no tools: mark methods with @tool")
+    return specs
+
+
+def fingerprint(listing: Iterable[Mapping[str, Any]]) -> str:
+    """SHA-256, in hex, of a tool listing in canonical JSON (sorted keys, no spaces, ASCII)."""
+    canonical = json.dumps(list(listing), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+
+def _all_tools(environment: Environment) -> Iterable[ToolSpec]:
+    seen: set[str] = set()
+    for cls in reversed(type(environment).__mro__):
+        for attribute in vars(cls):
+            # An override counts as the method that it overrides, with or without a mark of its own.
+            method = getattr(type(environment), attribute, None)
+            hints = tool_hints(method)
+            if hints is not None and attribute not in seen:
+                seen.add(attribute)
+                yield _from_method(attribute, cast("Callable[..., Any]", method), hints)
+    for definition in environment.tool_definitions():
+        yield _from_definition(definition, environment)
+
+
+def _from_definition(definition: ToolDefinition, environment: Environment) -> ToolSpec:
+    where = f"tool {definition.name!r} of {type(environment).__qualname__}"
+    if not callable(getattr(environment, definition.method, None)):
+        raise InvalidEnvironment(f"{where}: there is no method {definition.method!r}")
+    schema = dict(definition.input_schema)
+    if schema.get("type", "object") != "object":
+        raise InvalidEnvironment(f"{where}: the schema of the arguments has to be of type object")
+    schema.setdefault("type", "object")
+    schema.setdefault("properties", {})
+    dialect: Any = validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        dialect.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise InvalidEnvironment(f"{where}: its schema is not valid JSON Schema: {error.message}") from None
+    return ToolSpec(
+        name=definition.name,
+        method=definition.method,
+        input_schema=schema,
+        binder=_SchemaBinder(dialect(schema)),
+        description=definition.description,
+        output_schema=dict(definition.output_schema) if definition.output_schema is not None else None,
+        hints=definition.hints,
+        by_name=True,
+    )
+
+
+@dataclass(frozen=True)
+class _SchemaBinder:
+    """Checks arguments against a JSON Schema and passes them on as they are."""
+
+    validator: Validator
+
+    def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if problems := [explain_json_schema_error(error) for error in self.validator.iter_errors(dict(arguments))]:
+            raise InvalidArguments("\n".join(problems))
+        return dict(arguments)
+
+
+@dataclass(frozen=True)
+class _ModelBinder:
+    """Checks arguments with a pydantic model in strict mode and passes on what the caller gave."""
+
+    model: type[BaseModel]
+    schema: Mapping[str, Any]
+    parameters: Mapping[str, str]
+    flat: bool
+
+    def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        validator = self.model.__pydantic_validator__
+        try:
+            if self.flat:
+                bound = validator.validate_python(arguments, strict=True)
+            else:
+                # Strict mode takes an enum's value or a date's text from JSON, but not from Python.
+                bound = validator.validate_json(json.dumps(arguments), strict=True)
+        except ValidationError as error:
+            raise InvalidArguments(describe_problems(error, self.schema)) from None
+        values = bound.__dict__
+        return {self.parameters[name]: values[name] for name in bound.__pydantic_fields_set__}
+
+
+class _Schema(GenerateJsonSchema):
+    """JSON Schema 2020-12 without the titles that pydantic makes of the names."""
+
+    schema_dialect = _DIALECT
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        return self._without_title(super().model_schema(schema), schema["cls"])
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        return self._without_title(super().typed_dict_schema(schema), schema.get("cls"))
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        return self._without_title(super().dataclass_schema(schema), schema["cls"])
+
+    @staticmethod
+    def _without_title(made: JsonSchemaValue, cls: type[Any] | None) -> JsonSchemaValue:
+        if cls is not None and made.get("title") == cls.__name__:
+            del made["title"]
+        return made
+
+
+def _from_method(attribute: str, method: Callable[..., Any], hints: ToolHints) -> ToolSpec:
+    where = f"tool {method.__qualname__}"
+    try:
+        annotations = get_type_hints(method, include_extras=True)
+    except NameError as error:
+        raise InvalidEnvironment(f"{where}: its type hints cannot be read: {error}") from None
+    description, documented = _documentation(method)
+    fields: dict[str, Any] = {}
+    parameters: dict[str, str] = {}
+    progress: str | None = None
+    for index, parameter in enumerate(list(inspect.signature(method).parameters.values())[1:]):
+        if annotations.get(parameter.name) is Progress:
+            progress = parameter.name
+            continue
+        # Numbered fields, so that a parameter may be called like something of pydantic's.
+        fields[f"field_{index}"] = _field(parameter, annotations, documented.get(parameter.name), where)
+        parameters[f"field_{index}"] = parameter.name
+    schema, model = _model(where, fields)
+    return ToolSpec(
+        name=hints.name or attribute,
+        method=attribute,
+        input_schema=schema,
+        binder=_ModelBinder(model, schema, parameters, all(_is_flat(field[0]) for field in fields.values())),
+        description=description,
+        output_schema=_output_schema(annotations.get("return")),
+        hints=hints,
+        progress=progress,
+    )
+
+
+def _field(
+    parameter: inspect.Parameter, annotations: Mapping[str, Any], description: str | None, where: str
+) -> tuple[Any, Any]:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+        raise InvalidEnvironment(f"{where}: parameter {parameter.name!r} has to be passable by name")
+    if parameter.name not in annotations:
+        raise InvalidEnvironment(f"{where}: parameter {parameter.name!r} has no type hint")
+    annotation = annotations[parameter.name]
+    default = ... if parameter.default is parameter.empty else parameter.default
+    described = default.description if isinstance(default, FieldInfo) else None
+    described = described or FieldInfo.from_annotation(annotation).description
+    return Annotated[annotation, Field(alias=parameter.name, description=described or description)], default
+
+
+def _model(where: str, fields: dict[str, Any]) -> tuple[dict[str, Any], type[BaseModel]]:
+    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=False)
+    try:
+        model = cast("type[BaseModel]", create_model("Arguments", __config__=config, **fields))
+        schema = model.model_json_schema(schema_generator=_Schema)
+    except (PydanticSchemaGenerationError, PydanticUserError, TypeError, RecursionError) as error:
+        raise InvalidEnvironment(f"{where}: no JSON Schema can be made of its type hints: {error}") from None
+    for name, definition in schema.get("$defs", {}).items():
+        # Pydantic names an enum after the schema generator has been asked.
+        if name.endswith(definition.get("title", "")) and "enum" in definition:
+            definition.pop("title", None)
+    ordered = {"type": "object", "properties": schema.pop("properties", {})}
+    schema.pop("title", None)
+    schema.pop("type", None)
+    return ordered | schema, model
+
+
+def _documentation(method: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    texts: list[str] = []
+    parameters: dict[str, str] = {}
+    for section in parse_google(Docstring(inspect.getdoc(method) or ""), warnings=False):
+        if section.kind is DocstringSectionKind.text:
+            texts.append(section.value)
+        elif section.kind is DocstringSectionKind.parameters:
+            parameters = {p.name: " ".join(p.description.split()) for p in section.value}
+    return "\n\n".join(texts).strip(), parameters
+
+
+def _output_schema(annotation: Any) -> dict[str, Any] | None:
+    if get_origin(annotation) is Step:
+        (annotation,) = get_args(annotation)
+    structured = isinstance(annotation, type) and (
+        issubclass(annotation, BaseModel) or is_typeddict(annotation) or hasattr(annotation, "__dataclass_fields__")
+    )
+    if not structured or annotation is Step:
+        return None
+    schema = TypeAdapter[Any](annotation).json_schema(schema_generator=_Schema, mode="serialization")
+    # A recursive model is a bare reference, and the handshake era needs an object at the root.
+    return schema if schema.get("type") == "object" else None
+
+
+_FLAT = (str, int, float, bool, type(None))
+
+
+def _is_flat(annotation: Any) -> bool:
+    """Whether strict mode treats a value of this type alike from Python and from JSON."""
+    if annotation in _FLAT or annotation is Any:
+        return True
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _is_flat(get_args(annotation)[0])
+    if origin is Literal:
+        return all(type(value) in _FLAT for value in get_args(annotation))
+    if origin in (Union, UnionType, list, dict):
+        return all(_is_flat(argument) for argument in get_args(annotation))
+    return False
