@@ -4,11 +4,14 @@ An environment is a class whose typed methods are its tools. Served by the gatew
 every session plays an episode of its own.
 """
 
+from envport.client import AsyncClient, Client
 from envport.environment import Environment, Progress, TaskSource, ToolDefinition, ToolHints, tool
 from envport.errors import EnvportError, ToolError
 from envport.types import Observation, Step, Task
 
 __all__ = [
+    "AsyncClient",
+    "Client",
     "Environment",
     "EnvportError",
     "Observation",

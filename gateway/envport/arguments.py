@@ -64,7 +64,7 @@ def show(value: Any) -> str:
     try:
         text = json.dumps(value, default=str)
     except (ValueError, RecursionError):
-        text = repr(value)
+        text = f"a {type(value).__name__} too large or too deep to show"
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
 

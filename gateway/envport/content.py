@@ -16,9 +16,10 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from envport.types import ContentBlock, Observation
 
-__all__ = ["observe", "text_block", "text_observation"]
+__all__ = ["CONTENT_BLOCKS", "observe", "text_block", "text_observation"]
 
-_BLOCKS = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
+CONTENT_BLOCKS = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
+"""The content blocks of the MCP SDK."""
 
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -79,10 +80,11 @@ def _join(parts: Iterable[Observation]) -> Observation:
 def _convert(value: Any) -> tuple[ContentBlock | None, dict[str, Any] | None]:
     if value is None:
         return None, None
-    if isinstance(value, _BLOCKS):
+    if isinstance(value, CONTENT_BLOCKS):
         return value.model_dump(mode="json", by_alias=True, exclude_none=True), None
     if isinstance(value, str):
-        return text_block(str(value)), None
+        # Not str(value), which an enum overrides.
+        return text_block(str.__str__(value)), None
     if isinstance(value, bytes | bytearray | memoryview):
         return _image(bytes(cast("bytes", value))), None
     if _is_pil_image(value):
@@ -90,20 +92,28 @@ def _convert(value: Any) -> tuple[ContentBlock | None, dict[str, Any] | None]:
     if isinstance(value, bool | int | float):
         return text_block(_json(value)), None
     if isinstance(value, BaseModel | Mapping) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        data = _plain(value)
-        return text_block(_json(data)), data
+        return _data(value)
     raise TypeError(
         f"an observation cannot be a {type(value).__qualname__}; allowed: text, an image (PIL or bytes), a pydantic "
         "model, dataclass or mapping, a number, an MCP content block, None, or a list of these"
     )
 
 
-def _plain(value: Any) -> dict[str, Any]:
+def _data(value: Any) -> tuple[ContentBlock, dict[str, Any] | None]:
+    data = _plain(value)
+    text = _json(data)
+    block = text_block(text)
+    if block["text"] != text:
+        data = json.loads(block["text"])
+    # A root model may be a list, which structured content cannot be.
+    return block, cast("dict[str, Any]", data) if isinstance(data, dict) else None
+
+
+def _plain(value: Any) -> Any:
     try:
-        data = to_jsonable_python(value, by_alias=True, inf_nan_mode="constants")
+        return to_jsonable_python(value, by_alias=True, inf_nan_mode="constants")
     except PydanticSerializationError as error:
         raise TypeError(f"an observation holds what JSON cannot say: {error}") from None
-    return cast("dict[str, Any]", data)
 
 
 def _json(value: Any) -> str:

@@ -15,7 +15,7 @@ __all__ = ["Environment", "Progress", "TaskSource", "ToolDefinition", "ToolHints
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
-TaskSource = Sequence[Task] | Sequence[Mapping[str, Any]]
+TaskSource = Sequence[Task | Mapping[str, Any]]
 """The tasks of a split: anything with `len()` and `[index]`, such as a list or a `datasets.Dataset`.
 
 An item is a `Task`, or a mapping whose `id` and `prompt` are used if it has them and whose other keys become

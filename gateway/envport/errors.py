@@ -120,11 +120,13 @@ class InvalidAccess(ConfigurationError):
 class RequestError(EnvportError):
     """A request that cannot be carried out; nothing was changed by it."""
 
-    code = "invalid_request"
+    code = "request_refused"
 
 
 class InvalidRequest(RequestError):
     """A field of the request is malformed."""
+
+    code = "invalid_request"
 
 
 class UnknownEnvironment(RequestError):

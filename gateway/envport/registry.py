@@ -14,13 +14,19 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast, get_type_hints
+from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from envport.environment import Environment, TaskSource
-from envport.errors import ConfigurationError, EnvironmentNotFound, InvalidEnvironment, InvalidOption, UnknownTask
+from envport.errors import (
+    ConfigurationError,
+    EnvironmentNotFound,
+    InvalidEnvironment,
+    InvalidOption,
+    UnknownTask,
+)
 from envport.schema import ToolSpec, fingerprint, tools_of
 from envport.types import Task
 
@@ -112,9 +118,7 @@ class EnvironmentSpec:
         """
         source = self._source(split)
         if not 0 <= index < len(source):
-            raise UnknownTask(
-                f"split {split!r} of {self.name!r} has no task {index}; allowed: 0 to {len(source) - 1}"
-            )
+            raise UnknownTask(f"split {split!r} of {self.name!r} has no task {index}; allowed: 0 to {len(source) - 1}")
         return _as_task(source[index], split, index)
 
     def _source(self, split: str) -> TaskSource:
@@ -225,7 +229,8 @@ def _import_file(where: str) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -248,7 +253,11 @@ def _options(cls: type[Environment], name: str, query: str) -> dict[str, Any]:
 
     The text of an option is read as the parameter's type: pydantic's lax mode, as for a command line.
     """
-    parameters = dict(list(inspect.signature(cls).parameters.items()))
+    parameters = {
+        key: parameter
+        for key, parameter in inspect.signature(cls).parameters.items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    }
     hints = get_type_hints(cls.__init__, include_extras=True)
     known = {key: hints.get(key, str) for key in parameters}
     options: dict[str, Any] = {}
@@ -277,7 +286,7 @@ def _parse(hint: Any, text: str, where: str) -> Any:
         # Lists and nested values are written as JSON.
         return adapter.validate_json(text)
     except ValidationError as error:
-        problem = cast("str", error.errors(include_url=False)[0]["msg"])
+        problem = error.errors(include_url=False)[0]["msg"]
         if "Invalid JSON" in problem:
             problem = f"it has to be {_type_name(hint)}"
         raise InvalidOption(f"{where} is {text!r}: {problem}") from None

@@ -13,7 +13,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import UnionType
-from typing import Annotated, Any, Literal, Protocol, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Protocol,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import jsonschema
 from griffe import Docstring, DocstringSectionKind, parse_google
@@ -24,11 +34,16 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
+from referencing import Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY
+from typing_extensions import is_typeddict
 
 from envport.arguments import describe_problems, explain_json_schema_error
+from envport.content import CONTENT_BLOCKS
 from envport.environment import Environment, Progress, ToolDefinition, ToolHints, tool_hints
 from envport.errors import InvalidArguments, InvalidEnvironment
-from envport.types import Step
+from envport.types import Observation, Step
 
 __all__ = ["ToolSpec", "fingerprint", "tools_of"]
 
@@ -90,7 +105,13 @@ class ToolSpec:
         Raises:
             InvalidArguments: Names each argument that breaks the schema, what was wrong, and what is allowed.
         """
-        return self.binder(arguments)
+        try:
+            return self.binder(arguments)
+        except RecursionError:
+            raise InvalidArguments("The arguments are nested too deeply to be checked.") from None
+        except (ValueError, OverflowError) as error:
+            # Such as NaN, or a number beyond what Python converts.
+            raise InvalidArguments(f"The arguments hold what cannot be checked: {error}.") from None
 
 
 def tools_of(environment: Environment) -> dict[str, ToolSpec]:
@@ -123,9 +144,14 @@ def _all_tools(environment: Environment) -> Iterable[ToolSpec]:
         for attribute in vars(cls):
             # An override counts as the method that it overrides, with or without a mark of its own.
             method = getattr(type(environment), attribute, None)
-            hints = tool_hints(method)
+            hints = tool_hints(method) or (tool_hints(vars(cls)[attribute]) if callable(method) else None)
             if hints is not None and attribute not in seen:
                 seen.add(attribute)
+                if not inspect.isfunction(inspect.getattr_static(type(environment), attribute)):
+                    raise InvalidEnvironment(
+                        f"{type(environment).__qualname__}.{attribute}: only a plain method can be a tool, not a "
+                        "staticmethod, classmethod or property"
+                    )
                 yield _from_method(attribute, cast("Callable[..., Any]", method), hints)
     for definition in environment.tool_definitions():
         yield _from_definition(definition, environment)
@@ -145,16 +171,40 @@ def _from_definition(definition: ToolDefinition, environment: Environment) -> To
         dialect.check_schema(schema)
     except jsonschema.SchemaError as error:
         raise InvalidEnvironment(f"{where}: its schema is not valid JSON Schema: {error.message}") from None
+    if dangling := _dangling_reference(schema):
+        raise InvalidEnvironment(f"{where}: its schema refers to {dangling!r}, which is not within it")
     return ToolSpec(
         name=definition.name,
         method=definition.method,
         input_schema=schema,
-        binder=_SchemaBinder(dialect(schema)),
+        # Without a registry of its own, jsonschema fetches references from the network.
+        binder=_SchemaBinder(dialect(schema, registry=EMPTY_REGISTRY)),
         description=definition.description,
         output_schema=dict(definition.output_schema) if definition.output_schema is not None else None,
         hints=definition.hints,
         by_name=True,
     )
+
+
+def _dangling_reference(schema: dict[str, Any]) -> str | None:
+    """A `$ref` that leads out of the schema or to nothing; references are never fetched."""
+    resource = Resource[Any].from_contents(schema, default_specification=DRAFT202012)
+    base = resource.id() or ""
+    resolver = EMPTY_REGISTRY.with_resource(base, resource).crawl().resolver(base)
+    left: list[Any] = [schema]
+    while left:
+        node = left.pop()
+        if isinstance(node, dict):
+            node = cast("dict[str, Any]", node)
+            left.extend(node.values())
+            if isinstance(reference := node.get("$ref"), str):
+                try:
+                    resolver.lookup(reference)
+                except Unresolvable:
+                    return reference
+        elif isinstance(node, list):
+            left.extend(cast("list[Any]", node))
+    return None
 
 
 @dataclass(frozen=True)
@@ -164,6 +214,7 @@ class _SchemaBinder:
     validator: Validator
 
     def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        json.dumps(arguments, allow_nan=False)
         if problems := [explain_json_schema_error(error) for error in self.validator.iter_errors(dict(arguments))]:
             raise InvalidArguments("\n".join(problems))
         return dict(arguments)
@@ -171,12 +222,16 @@ class _SchemaBinder:
 
 @dataclass(frozen=True)
 class _ModelBinder:
-    """Checks arguments with a pydantic model in strict mode and passes on what the caller gave."""
+    """Checks arguments with a pydantic model in strict mode and passes on what the caller gave.
+
+    What the caller left out is the method's own default, except where that is a `Field(...)`: those are filled in.
+    """
 
     model: type[BaseModel]
     schema: Mapping[str, Any]
     parameters: Mapping[str, str]
     flat: bool
+    filled: frozenset[str]
 
     def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         validator = self.model.__pydantic_validator__
@@ -185,11 +240,11 @@ class _ModelBinder:
                 bound = validator.validate_python(arguments, strict=True)
             else:
                 # Strict mode takes an enum's value or a date's text from JSON, but not from Python.
-                bound = validator.validate_json(json.dumps(arguments), strict=True)
+                bound = validator.validate_json(json.dumps(arguments, allow_nan=False), strict=True)
         except ValidationError as error:
             raise InvalidArguments(describe_problems(error, self.schema)) from None
         values = bound.__dict__
-        return {self.parameters[name]: values[name] for name in bound.__pydantic_fields_set__}
+        return {self.parameters[name]: values[name] for name in bound.__pydantic_fields_set__ | self.filled}
 
 
 class _Schema(GenerateJsonSchema):
@@ -227,23 +282,29 @@ def _from_method(attribute: str, method: Callable[..., Any], hints: ToolHints) -
     parameters: dict[str, str] = {}
     progress: str | None = None
     for index, parameter in enumerate(list(inspect.signature(method).parameters.values())[1:]):
-        if annotations.get(parameter.name) is Progress:
+        if _is_progress(annotations.get(parameter.name)):
             progress = parameter.name
             continue
         # Numbered fields, so that a parameter may be called like something of pydantic's.
         fields[f"field_{index}"] = _field(parameter, annotations, documented.get(parameter.name), where)
         parameters[f"field_{index}"] = parameter.name
     schema, model = _model(where, fields)
+    flat = all(_is_flat(annotation) for annotation, _ in fields.values())
+    filled = frozenset(name for name, (_, default) in fields.items() if isinstance(default, FieldInfo))
     return ToolSpec(
         name=hints.name or attribute,
         method=attribute,
         input_schema=schema,
-        binder=_ModelBinder(model, schema, parameters, all(_is_flat(field[0]) for field in fields.values())),
+        binder=_ModelBinder(model, schema, parameters, flat, filled),
         description=description,
-        output_schema=_output_schema(annotations.get("return")),
+        output_schema=_output_schema(annotations.get("return"), where),
         hints=hints,
         progress=progress,
     )
+
+
+def _is_progress(annotation: Any) -> bool:
+    return annotation is Progress or (get_origin(annotation) in (Union, UnionType) and Progress in get_args(annotation))
 
 
 def _field(
@@ -263,7 +324,7 @@ def _field(
 def _model(where: str, fields: dict[str, Any]) -> tuple[dict[str, Any], type[BaseModel]]:
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=False)
     try:
-        model = cast("type[BaseModel]", create_model("Arguments", __config__=config, **fields))
+        model = create_model("Arguments", __config__=config, **fields)
         schema = model.model_json_schema(schema_generator=_Schema)
     except (PydanticSchemaGenerationError, PydanticUserError, TypeError, RecursionError) as error:
         raise InvalidEnvironment(f"{where}: no JSON Schema can be made of its type hints: {error}") from None
@@ -288,15 +349,20 @@ def _documentation(method: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     return "\n\n".join(texts).strip(), parameters
 
 
-def _output_schema(annotation: Any) -> dict[str, Any] | None:
+def _output_schema(annotation: Any, where: str) -> dict[str, Any] | None:
     if get_origin(annotation) is Step:
         (annotation,) = get_args(annotation)
-    structured = isinstance(annotation, type) and (
-        issubclass(annotation, BaseModel) or is_typeddict(annotation) or hasattr(annotation, "__dataclass_fields__")
-    )
-    if not structured or annotation is Step:
+    if not isinstance(annotation, type):
         return None
-    schema = TypeAdapter[Any](annotation).json_schema(schema_generator=_Schema, mode="serialization")
+    cls = cast("type[Any]", annotation)
+    structured = issubclass(cls, BaseModel) or is_typeddict(cls) or hasattr(cls, "__dataclass_fields__")
+    # These become the observation as they are, and no structured content.
+    if not structured or issubclass(cls, Step | Observation | CONTENT_BLOCKS):
+        return None
+    try:
+        schema = TypeAdapter[Any](cls).json_schema(schema_generator=_Schema, mode="serialization")
+    except PydanticUserError as error:
+        raise InvalidEnvironment(f"{where}: no JSON Schema can be made of its result: {error}") from None
     # A recursive model is a bare reference, and the handshake era needs an object at the root.
     return schema if schema.get("type") == "object" else None
 
@@ -306,13 +372,15 @@ _FLAT = (str, int, float, bool, type(None))
 
 def _is_flat(annotation: Any) -> bool:
     """Whether strict mode treats a value of this type alike from Python and from JSON."""
-    if annotation in _FLAT or annotation is Any:
+    if annotation in _FLAT:
         return True
     origin = get_origin(annotation)
     if origin is Annotated:
         return _is_flat(get_args(annotation)[0])
     if origin is Literal:
         return all(type(value) in _FLAT for value in get_args(annotation))
+    if origin is dict and get_args(annotation)[0] is not str:
+        return False
     if origin in (Union, UnionType, list, dict):
         return all(_is_flat(argument) for argument in get_args(annotation))
     return False

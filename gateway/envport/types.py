@@ -47,7 +47,8 @@ Reason = Literal[
 """Why an episode ended."""
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots: on Python 3.11, `Step[str](...)` fails for a class with slots that is frozen.
+@dataclass(frozen=True)
 class Step(Generic[ObservationT]):
     """What a tool returns when it has more to say than an observation (Gymnasium's `step`).
 

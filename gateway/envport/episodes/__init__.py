@@ -2,6 +2,6 @@
 
 from envport.episodes.admission import Admission
 from envport.episodes.episode import CallResult, Episode, EpisodeRequest
-from envport.episodes.table import Episodes, Limits
+from envport.episodes.table import Episodes, Limits, choose
 
-__all__ = ["Admission", "CallResult", "Episode", "EpisodeRequest", "Episodes", "Limits"]
+__all__ = ["Admission", "CallResult", "Episode", "EpisodeRequest", "Episodes", "Limits", "choose"]

@@ -6,13 +6,21 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import anyio
 
 from envport.clock import Clock
 from envport.content import text_observation
-from envport.errors import EnvportError, EpisodeFailed, EpisodeOver, InvalidArguments, ToolError, UnknownEpisode, UnknownTool
+from envport.errors import (
+    EnvportError,
+    EpisodeFailed,
+    EpisodeOver,
+    InvalidArguments,
+    ToolError,
+    UnknownEpisode,
+    UnknownTool,
+)
 from envport.registry import EnvironmentSpec
 from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.trajectories import TrajectoryStore
@@ -177,14 +185,9 @@ class Episode:
             async with self._turn:
                 if self.status in GONE:
                     raise UnknownEpisode
-                await self._release_worker()
-                self._become("opening")
-                self.request = request
-                self.outcome = None
-                self.ended_at = None
-                self._tally = _Tally()
-                self._resets += 1
-                await self._start()
+                # Half a reset would leave an episode that can be neither played nor reaped.
+                with anyio.CancelScope(shield=True):
+                    await self._start_over(request)
         finally:
             self._callers -= 1
             self.last_used = self._clock.monotonic()
@@ -211,11 +214,18 @@ class Episode:
             async with self._turn:
                 self._check_running()
                 # A call that has begun is finished and recorded even if its caller goes away.
+                result: CallResult | None = None
                 with anyio.CancelScope(shield=True):
-                    return await self._play(tool, arguments, progress)
+                    result = await self._play(tool, arguments, progress)
+                assert result is not None
+                return result
         finally:
             self._callers -= 1
-            self.last_used = self._clock.monotonic()
+            self.touch()
+
+    def touch(self) -> None:
+        """Start the idle limit anew."""
+        self.last_used = self._clock.monotonic()
 
     def end(self, status: Status, reason: Reason, message: str, *, infrastructure: bool = False) -> None:
         """Give the episode an outcome; `release` frees what it holds. Ended episodes keep their first outcome."""
@@ -276,11 +286,24 @@ class Episode:
             how = self.outcome.message if self.outcome is not None else "It has not started."
             raise EpisodeOver(f"The episode is over and takes no more calls. {how}")
 
+    async def _start_over(self, request: EpisodeRequest) -> None:
+        await self._release_worker()
+        # While the environment was being closed, its owner may have closed the episode.
+        if self.status in GONE:
+            raise UnknownEpisode
+        self._become("opening")
+        self.request = request
+        self.outcome = None
+        self.ended_at = None
+        self._tally = _Tally()
+        self._resets += 1
+        await self._start()
+
     async def _start(self) -> None:
         try:
             self._worker = await self._runtime.open(self.spec)
             self.first_observation = await self._worker.reset(seed=self.request.seed, task=self.request.task)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             await self._fail(error, "while it was being reset")
         if self.status == "opening":
             self._become("running")
@@ -295,12 +318,14 @@ class Episode:
             result = await self._worker.call(tool, arguments, progress)
         except InvalidArguments as refused:
             tally.errors += 1
-            await self._record(tool, arguments, StepResult(text_observation(str(refused))), refused.code, started_at, 0.0)
+            await self._record(
+                tool, arguments, StepResult(text_observation(str(refused))), refused.code, started_at, 0.0
+            )
             raise
         except ToolError as refused:
             tally.errors += 1
             error, result = refused, StepResult(text_observation(str(refused)))
-        except Exception as broken:
+        except (Exception, SystemExit) as broken:
             await self._fail(broken, f"in tool {tool!r}")
         seconds = self._clock.monotonic() - begin
         result = self._count(result, seconds)
@@ -362,7 +387,7 @@ class Episode:
         )
         await self._trajectories.append(self.handle, record)
 
-    async def _fail(self, error: Exception, where: str) -> None:
+    async def _fail(self, error: Exception | SystemExit, where: str) -> NoReturn:
         logger.exception("episode %s: environment %s broke %s", self.handle, self.spec.name, where, exc_info=error)
         self.end(
             "failed",
@@ -386,5 +411,5 @@ class Episode:
             return
         try:
             await worker.close()
-        except Exception:
+        except (Exception, SystemExit):
             logger.exception("episode %s: environment %s broke while it was being closed", self.handle, self.spec.name)

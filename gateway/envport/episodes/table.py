@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from random import Random
+from types import NoneType
 from typing import Any
 
 import anyio
@@ -23,7 +24,7 @@ from envport.runtimes import Runtime, runtime_for
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
 from envport.types import Task
 
-__all__ = ["Episodes", "Limits"]
+__all__ = ["Episodes", "Limits", "choose"]
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class Episodes:
         return self._admission.held
 
     @asynccontextmanager
-    async def run(self) -> AsyncIterator[None]:
+    async def run(self) -> AsyncGenerator[None]:
         """Run the reaper; on the way out, close every episode."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
@@ -146,7 +147,7 @@ class Episodes:
             EpisodeFailed: The environment broke.
         """
         spec = self.environment(environment)
-        request = replace(_request(spec, split, task, seed), reward_in_meta=reward_in_meta)
+        request = replace(choose(spec, split, task, seed), reward_in_meta=reward_in_meta)
         await self._admission.acquire(principal)
         episode = Episode(
             f"ep_{secrets.token_urlsafe(24)}",
@@ -212,10 +213,16 @@ class Episodes:
         request = replace(before, seed=before.seed if seed is None else _seed(seed))
         if task is not None or split is not None:
             request = replace(
-                _request(episode.spec, split or before.split, task, request.seed), reward_in_meta=before.reward_in_meta
+                choose(episode.spec, split or before.split, task, request.seed),
+                reward_in_meta=before.reward_in_meta,
             )
         await self._readmit(episode)
-        await episode.reset(request)
+        try:
+            await episode.reset(request)
+        finally:
+            if not episode.live:
+                # It was closed in between, or the caller went away: the place goes to others.
+                self._spawn(episode.release)
 
     def close_soon(self, episode: Episode) -> None:
         """Close an episode now, and free its environment as soon as no call is running in it."""
@@ -226,9 +233,12 @@ class Episodes:
         if episode.handle in self._admitted or episode.status in GONE:
             return
         await self._admission.acquire(episode.principal)
-        if episode.handle in self._admitted:
-            # Another reset was faster.
+        gone = episode.handle not in self._episodes or episode.status in GONE
+        if gone or episode.handle in self._admitted:
+            # It was closed or forgotten in the meantime, or another reset was faster.
             self._admission.release(episode.principal)
+            if gone:
+                raise UnknownEpisode
             return
         self._admitted.add(episode.handle)
         self._ended.pop(episode.handle, None)
@@ -286,13 +296,24 @@ class Episodes:
             if episode.status == "opening":
                 continue
             minutes = self.limits.idle_seconds / 60
-            episode.end("expired", "expired", f"It expired after {minutes:g} minutes without a call.", infrastructure=True)
+            episode.end(
+                "expired",
+                "expired",
+                f"It expired after {minutes:g} minutes without a call.",
+                infrastructure=True,
+            )
             self._spawn(episode.release)
 
 
-def _request(
+def choose(
     spec: EnvironmentSpec, split: str | None, task: int | Task | Mapping[str, Any] | None, seed: int | None
 ) -> EpisodeRequest:
+    """Decide what an episode is opened with; see `Episodes.open` for the arguments.
+
+    Raises:
+        UnknownTask: There is no such split or task.
+        InvalidRequest: The seed or the task is malformed.
+    """
     seed = secrets.randbelow(2**31) if seed is None else _seed(seed)
     if isinstance(task, Task):
         return EpisodeRequest(seed=seed, split=split, task=task)
@@ -301,7 +322,7 @@ def _request(
             return EpisodeRequest(seed=seed, split=split, task=Task.model_validate(dict(task)))
         except ValidationError as error:
             raise InvalidRequest(f"task is malformed: {error.errors(include_url=False)[0]['msg']}") from None
-    if isinstance(task, bool) or (task is not None and not isinstance(task, int)):
+    if type(task) not in (int, NoneType):
         raise InvalidRequest("task has to be an index into the split, or a task with an id")
     split = split if split is not None else spec.default_split
     if split is None:
@@ -313,6 +334,6 @@ def _request(
 
 
 def _seed(seed: int) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
+    if type(seed) is not int or not 0 <= seed <= _LARGEST_SEED:
         raise InvalidRequest(f"seed is {seed!r}; it has to be an integer from 0 to {_LARGEST_SEED}")
     return seed

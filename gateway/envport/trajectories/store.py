@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from envport.types import Observation, StepRecord
 
@@ -85,5 +85,22 @@ class MemoryTrajectories:
 
 
 def _size(record: StepRecord) -> int:
-    blocks = sum(len(block.get("text") or block.get("data") or "") + 64 for block in record.observation.content)
-    return 256 + blocks + sum(len(value) if isinstance(value, str) else 64 for value in record.arguments.values())
+    observation = record.observation
+    return 256 + sum(
+        map(_weight, (*observation.content, observation.structured_content, record.arguments, record.info))
+    )
+
+
+def _weight(value: Any) -> int:
+    """About how many bytes a JSON value takes."""
+    total, left = 0, [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            total += len(item)
+        elif isinstance(item, dict):
+            left.extend(cast("dict[str, Any]", item).values())
+        elif isinstance(item, list | tuple):
+            left.extend(cast("list[Any]", item))
+        total += 64
+    return total

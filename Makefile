@@ -1,0 +1,55 @@
+# `make serve` and `make test` set up everything they need; see README.md.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test test-slow lint format bench dist clean
+
+help: ## Show what there is to make.
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+serve: $(VENV)/.serve ## Start the gateway with its built-in environments. ARGS="catch --port 9000" to choose.
+	@$(BIN)/envport serve $(ARGS)
+
+test: $(VENV)/.test ## Run the tests. ARGS="-k episode" to choose.
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.test ## Run the tests that train for minutes.
+	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
+
+lint: $(VENV)/.test ## Check style, types and import rules.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+
+format: $(VENV)/.test ## Mend what can be mended of the style.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.test ## Measure the gateway against a bare server and a minimal MCP server.
+	$(BIN)/envport bench $(ARGS)
+
+dist: $(VENV)/.test ## Build the wheel and the source distribution.
+	$(PIP) install --quiet build
+	$(BIN)/python -m build
+
+clean: ## Remove the virtual environment and what tools left.
+	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.serve: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[images]'
+	@touch $@
+
+# What a machine may not have is installed on its own; the tests that need it then skip and say why.
+$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,images,bench]'
+	-$(PIP) install --quiet --constraint constraints.txt --editable '.[textarena]'
+	-$(PIP) install --quiet --constraint constraints.txt --editable '.[trl]'
+	@touch $@ $(VENV)/.serve

@@ -1,0 +1,235 @@
+"""What all environment instances of one target share: the event loop, the connections, the care for open episodes."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+from typing import Any
+
+from envport.errors import AtCapacity, EnvportError, GatewayUnreachable
+from envport.types import EnvironmentInfo
+
+from envport_bridges.trl.backend import EpisodeSource, OpenEpisode, OpenRequest, Target
+from envport_bridges.trl.local import LocalEpisodes
+from envport_bridges.trl.loop import BackgroundLoop
+
+__all__ = ["Connection", "connect"]
+
+logger = logging.getLogger(__name__)
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
+_CLOSING_SECONDS = 5.0
+_LISTING_SECONDS = 60.0
+
+
+class Connection:
+    """The episodes of one target, as this process holds them.
+
+    Args:
+        target: Where the environment is.
+    """
+
+    def __init__(self, target: Target):
+        self.target = target
+        self.loop = BackgroundLoop(f"envport {target.where}")
+        self._held: dict[str, _Held] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._gave_up = False
+        self._listing_checked = 0.0
+        self._announced: set[str] = set()
+        self.source: EpisodeSource = self.loop.run(self._make())
+
+    async def _make(self) -> EpisodeSource:
+        source = _source(self.target)
+        await source.start()
+        self._listing_checked = self.now()
+        return source
+
+    def now(self) -> float:
+        """The time of the loop, in seconds."""
+        return asyncio.get_running_loop().time()
+
+    async def describe(self) -> EnvironmentInfo:
+        """The environment; waits for a gateway that is away, as long as the target's patience lasts.
+
+        Raises:
+            GatewayUnreachable: It stayed away.
+            UnknownEnvironment: It is not there.
+        """
+        deadline = self.now() + self.target.patience
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                return await self.source.describe()
+            except GatewayUnreachable:
+                if self.now() + wait > deadline:
+                    raise
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+    async def open(self, request: OpenRequest) -> OpenEpisode:
+        """Open an episode; waits for a gateway that is away or full, as long as the target's patience lasts.
+
+        Once patience has run out, others try only once, until one succeeds: a trainer that resets its environments
+        one after another is not held up by each of them.
+
+        Raises:
+            EnvportError: It could not be opened.
+        """
+        deadline = self.now() + (0.0 if self._gave_up else self.target.patience)
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                episode = await self.source.open(request)
+            except (AtCapacity, GatewayUnreachable) as error:
+                pause = min(error.retry_after, _LONGEST_WAIT) if isinstance(error, AtCapacity) else wait
+                if self.now() + pause > deadline:
+                    self._gave_up = True
+                    raise
+                await asyncio.sleep(pause)
+                wait = min(2 * wait, _LONGEST_WAIT)
+                continue
+            self._gave_up = False
+            self._hold(episode)
+            return episode
+
+    def _hold(self, episode: OpenEpisode) -> None:
+        self._held[episode.episode_id] = _Held(episode, self.now())
+
+    def used(self, episode: OpenEpisode) -> None:
+        """Note that the trainer used an episode just now."""
+        if held := self._held.get(episode.episode_id):
+            held.used = held.contacted = self.now()
+
+    def suspect(self) -> None:
+        """Something went wrong: compare the tool listing before the next episode."""
+        self._listing_checked = float("-inf")
+
+    async def check_listing(self, expected: EnvironmentInfo) -> None:
+        """Say loudly if the gateway's tools are no longer those that the model is shown. Now and then is enough."""
+        if self.now() - self._listing_checked < _LISTING_SECONDS:
+            return
+        self._listing_checked = self.now()
+        try:
+            current = await self.source.describe()
+        except EnvportError as error:
+            logger.warning("the tool listing of %s could not be compared: %s", self.target.where, error)
+            self.suspect()
+            return
+        if current.fingerprint == expected.fingerprint or current.fingerprint in self._announced:
+            return
+        self._announced.add(current.fingerprint)
+        before, after = ({tool["name"]: tool for tool in info.tools} for info in (expected, current))
+        changed = sorted(
+            {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+        ) or ["their order"]
+        logger.error(
+            "THE TOOL LISTING OF %s HAS CHANGED since this run began (%s). The model is still shown the old "
+            "tools, so what it learns no longer fits the environment: stop the run and start it anew.",
+            self.target.where,
+            ", ".join(changed),
+        )
+
+    def release(self, episode: OpenEpisode, *, ended: bool) -> None:
+        """Let go of an episode, without waiting for it. One that has ended holds nothing that needs closing."""
+        if self._held.pop(episode.episode_id, None) is not None and not ended:
+            self.spawn(self._close(episode))
+
+    def spawn(self, work: Any) -> None:
+        """Run a coroutine beside everything else."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _close(self, episode: OpenEpisode) -> None:
+        try:
+            await self.source.close(episode)
+        except EnvportError as error:
+            logger.debug("episode %s could not be closed: %s", episode.episode_id, error)
+
+    def keep_alive(self, idle_seconds: float) -> None:
+        """Keep open episodes from expiring from now on. Further calls change nothing."""
+        if not getattr(self, "_keeping", False):
+            self._keeping = True
+            self.loop.submit(self._keep_alive_forever(idle_seconds / 3))
+
+    async def _keep_alive_forever(self, interval: float) -> None:
+        while True:
+            await asyncio.sleep(interval / 2)
+            due = [
+                held
+                for held in self._held.values()
+                if self.now() - held.contacted >= interval / 2 and self.now() - held.used < self.target.keep_alive
+            ]
+            for held in due:
+                held.contacted = self.now()
+                try:
+                    await self.source.keep_alive(held.episode)
+                except EnvportError as error:
+                    logger.debug("episode %s could not be kept alive: %s", held.episode.episode_id, error)
+
+    def stop(self) -> None:
+        """Close every episode and let go of the target."""
+        try:
+            self.loop.run(self._stop(), _CLOSING_SECONDS)
+        except Exception as error:  # At exit there is nobody left who could handle it.
+            logger.debug("%s was not left in order: %r", self.target.where, error)
+        self.loop.stop()
+
+    async def _stop(self) -> None:
+        episodes = [held.episode for held in self._held.values()]
+        self._held.clear()
+        await asyncio.gather(*map(self._close, episodes), *self._tasks, return_exceptions=True)
+        await self.source.stop()
+
+
+class _Held:
+    """An open episode, and when it was last used by the trainer and last heard of by the gateway."""
+
+    def __init__(self, episode: OpenEpisode, now: float):
+        self.episode = episode
+        self.used = self.contacted = now
+
+
+def _source(target: Target) -> EpisodeSource:
+    if not target.remote:
+        return LocalEpisodes(target)
+    from envport_bridges.trl.remote import RemoteEpisodes
+
+    return RemoteEpisodes(target)
+
+
+_connections: dict[Target, Connection] = {}
+_lock = threading.Lock()
+
+
+def connect(target: Target) -> Connection:
+    """The connection of this process to a target; made at the first call.
+
+    Raises:
+        EnvportError: The target makes no sense.
+    """
+    with _lock:
+        if target not in _connections:
+            _connections[target] = Connection(target)
+        return _connections[target]
+
+
+def _stop_all() -> None:
+    while _connections:
+        _connections.popitem()[1].stop()
+
+
+def _forget_all() -> None:
+    # A forked child has the objects, but neither the threads nor the right to close the parent's episodes.
+    global _lock
+    _lock = threading.Lock()
+    _connections.clear()
+
+
+atexit.register(_stop_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,91 @@
+"""Makes the environment instances that TRL asks for; travels to other processes."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from envport.types import EnvironmentInfo
+
+from envport_bridges.trl.backend import Target
+from envport_bridges.trl.classes import environment_class
+from envport_bridges.trl.connection import connect
+from envport_bridges.trl.contract import takes_explicit_tools
+from envport_bridges.trl.play import Play
+from envport_bridges.trl.rollout_environment import RolloutEnvironment, ScoredEnvironment
+from envport_bridges.trl.tools import ToolDefinition
+
+__all__ = ["EnvironmentFactory"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EnvironmentFactory:
+    """What `environment_factory` takes: call it for an instance.
+
+    Picklable; the class of the instances is made anew in each process, at the first call.
+
+    Attributes:
+        target: Where the environment is.
+        info: The environment, with the tools that the model is shown.
+        scored: Whether instances own their reward (`get_reward`).
+        asynchronous: Whether their tools are coroutine functions.
+        explicit: Whether the model is shown the exact schemas, or what type hints can say of them.
+        cast_strings: Whether transformers may read text as the type that the schema asks for.
+    """
+
+    target: Target
+    info: EnvironmentInfo
+    scored: bool = False
+    asynchronous: bool = False
+    explicit: bool = True
+    cast_strings: bool = True
+
+    def __call__(self) -> RolloutEnvironment:
+        """Make an instance."""
+        play = Play(connect(self.target), self.info)
+        environment: RolloutEnvironment = self.environment_class(play)
+        # TRL closes nothing. What it drops is released here, what it holds to the end by the connection at exit.
+        weakref.finalize(environment, _release, play).atexit = False
+        return environment
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key != "environment_class"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    @cached_property
+    def environment_class(self) -> type[Any]:
+        """The class of the instances."""
+        explicit = self.explicit and takes_explicit_tools()
+        made = environment_class(
+            self.info.name,
+            self.info.tools,
+            ScoredEnvironment if self.scored else RolloutEnvironment,
+            explicit=explicit,
+            asynchronous=self.asynchronous and explicit,
+            cast_strings=self.cast_strings,
+        )
+        if not explicit:
+            _warn_of_losses(self.info.name, made._tools)
+        return made
+
+
+def _release(play: Play) -> None:
+    play.connection.loop.submit(play.release())
+
+
+def _warn_of_losses(name: str, tools: dict[str, ToolDefinition]) -> None:
+    lost = [f"{tool.name}: {', '.join(tool.annotated.lost)}" for tool in tools.values() if tool.annotated.lost]
+    renamed = [f"{tool.name!r} as {tool.identifier!r}" for tool in tools.values() if tool.identifier != tool.name]
+    logger.warning(
+        "the tools of %s are shown by type hints, not by their schemas. The model is not told of: %s. Renamed: %s.",
+        name,
+        "; ".join(lost) or "nothing",
+        ", ".join(renamed) or "none",
+    )

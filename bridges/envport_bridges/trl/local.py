@@ -1,0 +1,105 @@
+"""Episodes in this process, without a server: the gateway's own table of episodes, called directly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from envport.episodes import Episodes, Limits
+from envport.errors import UnknownTask
+from envport.registry import EnvironmentSpec, load
+from envport.types import EnvironmentInfo, EpisodeLimits, Split, TaskPage
+
+from envport_bridges.trl.backend import OpenEpisode, OpenRequest, Reply, Target
+
+__all__ = ["LocalEpisodes"]
+
+_PRINCIPAL = "trainer"
+# Nobody but the bridge uses these episodes, and it closes them itself.
+_LIMITS = Limits(max_episodes=1_000_000, idle_seconds=30 * 24 * 3600.0, max_ended=1_000)
+
+
+class LocalEpisodes:
+    """An `EpisodeSource` in this process.
+
+    Args:
+        target: Names the environment.
+    """
+
+    def __init__(self, target: Target):
+        self._spec: EnvironmentSpec = load(target.where)
+        self._episodes = Episodes({self._spec.name: self._spec}, _LIMITS)
+        self._stopping = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the table of episodes."""
+        started = asyncio.Event()
+        self._running = asyncio.create_task(self._run(started))
+        await started.wait()
+
+    async def _run(self, started: asyncio.Event) -> None:
+        async with self._episodes.run():
+            started.set()
+            await self._stopping.wait()
+
+    async def describe(self) -> EnvironmentInfo:
+        """The environment: tools, splits, limits."""
+        spec = self._spec
+        return EnvironmentInfo(
+            name=spec.name,
+            version=spec.cls.version,
+            description=spec.description,
+            options=dict(spec.options),
+            splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
+            limits=EpisodeLimits(max_steps=spec.prototype.max_steps, idle_seconds=_LIMITS.idle_seconds),
+            reward=spec.cls.reward,
+            fingerprint=spec.fingerprint,
+            tools=spec.listing,
+            mcp_url="",
+        )
+
+    async def tasks(self, split: str, offset: int, limit: int) -> TaskPage:
+        """A page of the tasks of a split."""
+        total = self._spec.num_tasks(split)
+        tasks = [self._spec.task(split, index) for index in range(offset, min(offset + limit, total))]
+        return TaskPage(split=split, total=total, offset=offset, tasks=tasks)
+
+    async def open(self, request: OpenRequest) -> OpenEpisode:
+        """Open an episode."""
+        if isinstance(request.task, int) and request.split is None and self._spec.default_split is None:
+            raise UnknownTask(f"environment {self._spec.name!r} has no tasks")
+        episode = await self._episodes.open(
+            self._spec.name,
+            principal=_PRINCIPAL,
+            split=request.split,
+            task=request.task,
+            seed=request.seed,
+            reward_in_meta=True,
+        )
+        return OpenEpisode(episode.handle, episode.handle, episode.first_observation, episode.request.seed)
+
+    async def call(self, episode: OpenEpisode, tool: str, arguments: Mapping[str, Any]) -> Reply:
+        """Call a tool."""
+        result = await self._episodes.find(episode.episode_id, _PRINCIPAL).call(tool, arguments)
+        return Reply(
+            content=result.observation.content,
+            structured=result.observation.structured_content,
+            is_error=result.is_error,
+            reward=result.reward,
+            outcome=result.outcome,
+        )
+
+    async def keep_alive(self, episode: OpenEpisode) -> None:
+        """Nothing expires here."""
+
+    async def close(self, episode: OpenEpisode) -> None:
+        """Close an episode."""
+        self._episodes.close_soon(self._episodes.look_up(episode.episode_id, _PRINCIPAL))
+
+    async def stop(self) -> None:
+        """Close every episode."""
+        self._stopping.set()
+        if self._running is not None:
+            await self._running

@@ -1,0 +1,67 @@
+"""From MCP content blocks to what TRL puts into a conversation."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from envport.errors import MissingExtra
+from envport.types import ContentBlock
+
+__all__ = ["Shown", "show"]
+
+Shown: TypeAlias = str | list[dict[str, Any]]
+"""Text, or the content blocks that TRL passes to a vision model."""
+
+
+def show(content: Sequence[ContentBlock], structured: dict[str, Any] | None = None) -> Shown:
+    """What the model gets to see.
+
+    Text stays text; several blocks are joined by newlines. With an image in it, the result is a list of blocks as TRL
+    takes them, the images as PIL images. Structured data is shown as the text that came with it, as MCP clients do.
+
+    Args:
+        content: MCP content blocks.
+        structured: The result as data.
+
+    Raises:
+        MissingExtra: There is an image, and Pillow is not installed.
+    """
+    if not content and structured is not None:
+        return json.dumps(structured, ensure_ascii=False)
+    if not any(block.get("type") == "image" for block in content):
+        return "\n".join(_text(block) for block in content)
+    return [_image(block) if block.get("type") == "image" else _text_block(block) for block in content]
+
+
+def _text_block(block: ContentBlock) -> dict[str, Any]:
+    return {"type": "text", "text": _text(block)}
+
+
+def _text(block: ContentBlock) -> str:
+    kind = block.get("type")
+    if kind == "text":
+        return str(block["text"])
+    if kind == "resource_link":
+        return f"[{block.get('title') or block.get('name') or 'resource'}: {block.get('uri')}]"
+    if kind == "resource":
+        resource = block.get("resource", {})
+        return str(resource.get("text") or f"[resource: {resource.get('uri')}]")
+    return f"[{kind}: {block.get('mimeType') or 'unknown type'}]"
+
+
+def _image(block: ContentBlock) -> dict[str, Any]:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtra("an environment that shows images", "images") from None
+    try:
+        image = Image.open(io.BytesIO(base64.b64decode(block["data"])))
+        image.load()
+    except (OSError, binascii.Error, KeyError):
+        return {"type": "text", "text": f"[unreadable image: {block.get('mimeType')}]"}
+    return {"type": "image", "image": image}

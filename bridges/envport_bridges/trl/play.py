@@ -1,0 +1,208 @@
+"""The plays of one environment instance: one episode after another, as the trainer resets it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from envport.errors import (
+    EnvportError,
+    EpisodeFailed,
+    EpisodeOver,
+    GatewayUnreachable,
+    InvalidArguments,
+    ToolError,
+    UnknownEpisode,
+    UnknownTool,
+)
+from envport.types import EnvironmentInfo, Outcome
+
+from envport_bridges.trl.backend import OpenEpisode, Reply
+from envport_bridges.trl.connection import Connection
+from envport_bridges.trl.observations import Shown, show
+from envport_bridges.trl.rows import request_of
+from envport_bridges.trl.tools import ToolDefinition
+
+__all__ = ["Play", "Record"]
+
+logger = logging.getLogger(__name__)
+
+_INFRASTRUCTURE = (UnknownEpisode, EpisodeFailed, GatewayUnreachable)
+
+
+@dataclass
+class Record:
+    """What is known of one episode.
+
+    Attributes:
+        row: The dataset row that it plays.
+        episode: The episode, once it is open.
+        rewards: The reward of each step, `None` where it had none.
+        errors: Calls that were refused, or that the environment answered with an error.
+        observation: What came last: the first observation, or a tool's result.
+        outcome: How it ended; `None` while it runs.
+        over: What a call after the end is answered.
+    """
+
+    row: Mapping[str, Any]
+    episode: OpenEpisode | None = None
+    rewards: list[float | None] = field(default_factory=list[float | None])
+    errors: int = 0
+    observation: Shown = ""
+    outcome: Outcome | None = None
+    over: str | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether a fault cut it short, so that it says nothing about the model."""
+        return self.outcome is not None and self.outcome.infrastructure
+
+    def reward(self, how: str) -> float | None:
+        """The episode's reward so far; `None` without any, and after a fault.
+
+        Args:
+            how: `sum` or `last`.
+        """
+        given = [reward for reward in self.rewards if reward is not None]
+        if self.lost or not given:
+            return None
+        return sum(given) if how == "sum" else given[-1]
+
+
+class Play:
+    """Plays the episodes of one environment instance, one after another.
+
+    Args:
+        connection: What runs them.
+        info: The environment, with the tools that the model is shown.
+    """
+
+    def __init__(self, connection: Connection, info: EnvironmentInfo):
+        self.connection = connection
+        self.info = info
+        self.record = Record({})
+        self._begun: tuple[Mapping[str, Any], Future[Shown]] | None = None
+        connection.keep_alive(info.limits.idle_seconds)
+
+    def begin(self, row: Mapping[str, Any]) -> None:
+        """Open the episode of a row ahead; `start` with the same row takes it up."""
+        self._begun = (row, self._submit(row))
+
+    def start(self, row: Mapping[str, Any]) -> Shown:
+        """Let go of the last episode, open that of a row, and return its first observation.
+
+        Never raises for a fault: the episode then counts as lost, and every call is told so.
+        """
+        begun, self._begun = self._begun, None
+        if begun is None or begun[0] != row:
+            begun = (row, self._submit(row))
+        return begun[1].result()
+
+    def _submit(self, row: Mapping[str, Any]) -> Future[Shown]:
+        before, self.record = self.record, Record(row)
+        return self.connection.loop.submit(self._open(self.record, before))
+
+    async def _open(self, record: Record, before: Record) -> Shown:
+        if before.episode is not None:
+            self.connection.release(before.episode, ended=before.outcome is not None)
+        try:
+            await self.connection.check_listing(self.info)
+            record.episode = await self.connection.open(request_of(record.row))
+            observation = record.episode.observation
+            record.observation = show(observation.content, observation.structured_content)
+        except Exception as error:
+            self._lose(record, error, "could not be opened")
+            record.observation = "The environment could not be started."
+        return record.observation
+
+    def call(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Shown:
+        """Call a tool and wait for what the model gets to see.
+
+        Raises:
+            EnvportError: What the model is to be told instead, as a failure.
+        """
+        return self.submit(tool, arguments).result()
+
+    def submit(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Future[Shown]:
+        """Start a call; see `call`."""
+        return self.connection.loop.submit(self._call(self.record, tool, arguments))
+
+    async def call_async(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Shown:
+        """Call a tool from another event loop; see `call`."""
+        return await asyncio.wrap_future(self.submit(tool, arguments))
+
+    async def _call(self, record: Record, tool: ToolDefinition, arguments: dict[str, Any]) -> Shown:
+        if record.over is not None:
+            return record.over
+        if record.lost or record.episode is None:
+            raise EpisodeFailed(_message(record))
+        if problems := tool.arguments.problems(arguments):
+            if record.outcome is None:
+                record.errors += 1
+                raise InvalidArguments(problems)
+            # The episode is over, whatever the arguments are; the gateway says so in its own words.
+        try:
+            return self._note(record, await self._send(record.episode, tool, arguments))
+        except EpisodeOver as over:
+            record.over = record.observation = str(over)
+            return record.over
+        except (InvalidArguments, ToolError, UnknownTool) as refused:
+            record.errors += 1
+            if isinstance(refused, UnknownTool):
+                self.connection.suspect()
+            raise
+        except Exception as error:
+            if record.outcome is not None and isinstance(error, _INFRASTRUCTURE):
+                # It had ended before; its reward stands.
+                record.over = f"The episode is over and takes no more calls. {record.outcome.message}"
+                return record.over
+            self._lose(record, error, f"broke off in tool {tool.name!r}")
+            raise EpisodeFailed(_message(record)) from None
+
+    async def _send(self, episode: OpenEpisode, tool: ToolDefinition, arguments: dict[str, Any]) -> Reply:
+        self.connection.used(episode)
+        try:
+            return await self.connection.source.call(episode, tool.name, arguments)
+        finally:
+            self.connection.used(episode)
+
+    def _note(self, record: Record, reply: Reply) -> Shown:
+        record.rewards.append(reply.reward)
+        record.outcome = reply.outcome or record.outcome
+        record.observation = show(reply.content, reply.structured)
+        if reply.is_error:
+            raise ToolError(record.observation if isinstance(record.observation, str) else "The tool failed.")
+        return record.observation
+
+    def _lose(self, record: Record, error: Exception, how: str) -> None:
+        """Note a fault: the episode's reward will be `None`, which TRL leaves out of the advantages."""
+        self.connection.suspect()
+        known = isinstance(error, EnvportError)
+        logger.error(
+            "an episode of %s %s; it is left out of training: %s",
+            self.info.name,
+            how,
+            error if known else repr(error),
+            exc_info=None if known else error,
+        )
+        record.outcome = Outcome(
+            status="failed",
+            reason="environment_error",
+            message="The environment failed. This is a fault of the environment, not of the player.",
+            infrastructure=True,
+        )
+
+    async def release(self) -> None:
+        """Let go of the current episode."""
+        if self.record.episode is not None:
+            self.connection.release(self.record.episode, ended=self.record.outcome is not None)
+
+
+def _message(record: Record) -> str:
+    if record.outcome is None:
+        return "There is no episode: the environment was not reset."
+    return f"The episode is over and takes no more calls. {record.outcome.message}"

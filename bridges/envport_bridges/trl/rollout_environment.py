@@ -1,0 +1,100 @@
+"""What TRL holds as an environment: a class with nothing public but what TRL and reward functions need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envport.types import Outcome
+
+from envport_bridges.trl.observations import Shown
+from envport_bridges.trl.play import Play
+from envport_bridges.trl.rows import metadata_of
+
+__all__ = ["RolloutEnvironment", "ScoredEnvironment"]
+
+
+class RolloutEnvironment:
+    """One environment instance of a trainer.
+
+    A class made from this one has the environment's tools as its only other members: every public function of an
+    environment class is a tool of the model to TRL, so whatever is for reward functions is a property.
+
+    Args:
+        player: Plays the episodes.
+    """
+
+    def __init__(self, player: Play):
+        self._player = player
+
+    def reset(self, /, **row: Any) -> Shown:
+        """Open the episode of a dataset row and return its first observation.
+
+        Args:
+            **row: The row: `split`, `task_index` and `seed`, as `EnvironmentSpec.train_dataset` has them.
+        """
+        return self._player.start(row)
+
+    @property
+    def reward(self) -> float | None:
+        """The episode's reward so far: sum or last of `rewards`, as the environment says; `None` after a fault."""
+        return self._player.record.reward(self._player.info.reward)
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """The reward of each step, `None` where it had none."""
+        return list(self._player.record.rewards)
+
+    @property
+    def score(self) -> float | None:
+        """What the default reward function gives: `reward`, 0 if no step had one, `None` after a fault."""
+        record = self._player.record
+        if record.lost:
+            return None
+        return record.reward(self._player.info.reward) or 0.0
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the task."""
+        return metadata_of(self._player.record.row)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the episode has ended."""
+        return self._player.record.outcome is not None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the episode ended; `None` while it runs. After a fault, `outcome.infrastructure` is true."""
+        return self._player.record.outcome
+
+    @property
+    def last_output(self) -> Shown:
+        """What the environment showed last: the first observation, or a tool's result."""
+        return self._player.record.observation
+
+    @property
+    def steps(self) -> int:
+        """Tool calls that reached the environment."""
+        return len(self._player.record.rewards)
+
+    @property
+    def errors(self) -> int:
+        """Tool calls that were refused, or that the environment answered with an error."""
+        return self._player.record.errors
+
+    @property
+    def episode_id(self) -> str | None:
+        """The episode's handle."""
+        episode = self._player.record.episode
+        return episode.episode_id if episode is not None else None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} episode {self.episode_id}>"
+
+
+class ScoredEnvironment(RolloutEnvironment):
+    """The same, owning its reward: for trainers that call `get_reward` instead of a reward function."""
+
+    def get_reward(self) -> float | None:
+        """The episode's reward; `None` after a fault."""
+        return self.score

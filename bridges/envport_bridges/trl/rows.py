@@ -1,0 +1,149 @@
+"""Rows of the training dataset: which episode each of them is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from envport.errors import ConfigurationError
+from envport.types import EnvironmentInfo, Task
+
+from envport_bridges.trl.backend import OpenRequest
+
+__all__ = ["METADATA_PREFIX", "RESERVED", "metadata_of", "plain_columns", "request_of", "row_of", "seed_of"]
+
+logger = logging.getLogger(__name__)
+
+RESERVED = frozenset(
+    {
+        "prompt",
+        "split",
+        "task",
+        "task_id",
+        "task_index",
+        "seed",
+        "environment",
+        "environments",
+        "completion",
+        "completions",
+        "completion_ids",
+        "prompts",
+        "image",
+        "images",
+        "trainer_state",
+        "log_extra",
+        "log_metric",
+    }
+)
+"""Columns that are the bridge's or TRL's."""
+
+METADATA_PREFIX = "metadata_"
+"""What a task's metadata key gets in front if it is called like one of those columns."""
+
+
+def seed_of(seed: int, position: int) -> int:
+    """The seed of the row at a position: the same for every member of its group, different between rows."""
+    return random.Random(f"{seed}/{position}").randrange(2**31)
+
+
+def row_of(
+    info: EnvironmentInfo, seed: int, split: str | None = None, index: int | None = None, task: Task | None = None
+) -> dict[str, Any]:
+    """Make a row.
+
+    Args:
+        info: The environment.
+        seed: The episode's seed.
+        split: The split of the task.
+        index: The task's index.
+        task: The task.
+    """
+    prompt = (task.prompt if task is not None else "") or info.description
+    # TRL joins the first observation to the prompt as it is.
+    content = f"{prompt}\n\n" if prompt else ""
+    row: dict[str, Any] = {"prompt": [{"role": "user", "content": content}], "seed": seed}
+    if task is not None:
+        row |= {"split": split, "task_index": index, "task_id": task.id}
+        row |= {_column(key): value for key, value in task.metadata.items()}
+    return row
+
+
+def _column(key: str) -> str:
+    return f"{METADATA_PREFIX}{key}" if key in RESERVED or not key else key
+
+
+def plain_columns(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Make every column of one type, as Arrow needs it: where values do not agree, they become JSON text.
+
+    Args:
+        rows: The rows; what is missing in one becomes `None`.
+    """
+    columns = dict.fromkeys(key for row in rows for key in row)
+    mixed = {column for column in columns if not _agree([row[column] for row in rows if column in row])}
+    if mixed:
+        logger.warning("these metadata columns hold values of different shapes, and become JSON text: %s", sorted(mixed))
+    return [
+        {
+            column: json.dumps(row.get(column)) if column in mixed and column in row else row.get(column)
+            for column in columns
+        }
+        for row in rows
+    ]
+
+
+def _agree(values: list[Any]) -> bool:
+    shapes = {_shape(value) for value in values if value is not None}
+    return len(shapes) <= 1
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return "{" + ",".join(f"{key}:{_shape(fields[key])}" for key in sorted(fields)) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + "|".join(sorted({_shape(item) for item in cast("Sequence[Any]", value)})) + "]"
+    return type(value).__name__
+
+
+def request_of(row: Mapping[str, Any]) -> OpenRequest:
+    """Read which episode a row asks for.
+
+    A row without a seed gets one that follows from the row, so that the members of a group still agree.
+
+    Args:
+        row: The row as TRL passes it to `reset`.
+
+    Raises:
+        ConfigurationError: A column of the bridge holds what it cannot.
+    """
+    seed, split, task, index = (row.get(column) for column in ("seed", "split", "task", "task_index"))
+    if seed is None:
+        logger.warning(
+            "a dataset row has no seed: it is played with one made from the row's content, so equal rows play "
+            "the same episode each time. Train on spec.train_dataset, or add a column 'seed'."
+        )
+        seed = _seed_from(row)
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ConfigurationError(f"the dataset's column 'seed' holds {seed!r}; it has to be an integer")
+    if index is not None and (not isinstance(index, int) or isinstance(index, bool)):
+        raise ConfigurationError(f"the dataset's column 'task_index' holds {index!r}; it has to be an integer")
+    own = cast("Mapping[str, Any]", task) if isinstance(task, Mapping) else None
+    return OpenRequest(seed=seed, split=str(split) if split is not None else None, task=own if own else index)
+
+
+def _seed_from(row: Mapping[str, Any]) -> int:
+    content = json.dumps(dict(row), sort_keys=True, default=repr).encode()
+    return int.from_bytes(hashlib.sha256(content).digest()[:4], "big") >> 1
+
+
+def metadata_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a row that are neither the bridge's nor TRL's: the task's metadata, under its own keys."""
+    return {
+        key.removeprefix(METADATA_PREFIX): value
+        for key, value in row.items()
+        if key not in RESERVED and value is not None
+    }

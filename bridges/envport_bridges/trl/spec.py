@@ -1,0 +1,212 @@
+"""What a user writes: an environment as a dataset, a factory and reward functions for a trainer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, cast
+
+from envport.errors import ConfigurationError, UnknownTask
+from envport.types import EnvironmentInfo, Task
+
+from envport_bridges.trl.backend import Target
+from envport_bridges.trl.connection import Connection, connect
+from envport_bridges.trl.factory import EnvironmentFactory
+from envport_bridges.trl.rewards import episode_reward
+from envport_bridges.trl.rows import plain_columns, row_of, seed_of
+
+__all__ = ["Combination", "EnvironmentSpec", "combine"]
+
+_DEFAULT_ROWS = 256
+_PAGE = 500
+
+RewardFunction = Callable[..., list[float | None]]
+
+
+class EnvironmentSpec:
+    """An environment to train on.
+
+    Args:
+        target: URL of the environment on a gateway (`http://127.0.0.1:8000/environments/catch`), or what
+            `envport serve` takes (`catch`, `catch?rows=5`, `package.module:Class`): played in this process.
+        split: The split to take tasks from; the first one if not given.
+        num_tasks: How many rows the dataset has. Beyond the number of tasks, tasks come again with another seed.
+            All tasks once if not given, or 256 rows if the environment has no tasks.
+        indices: Indices of the tasks, instead of all.
+        seed: Makes the rows' seeds: another seed gives other episodes.
+        token: Bearer token for the gateway.
+        patience: Seconds to wait for a gateway that is away or full, before an episode is left out of training.
+        keep_alive: Seconds for which an episode is kept from expiring while the model generates.
+        get_reward: Whether environments own their reward; `reward_funcs` is then empty.
+        explicit_schemas: Whether the model is shown the tools' exact schemas. Type hints are the alternative.
+        cast_strings: Whether transformers may read text as the type that the schema asks for (`"7"` as 7). Models
+            that write arguments as bare text need it; for those that write JSON, `False` keeps what they wrote.
+
+    Raises:
+        ConfigurationError: The options contradict each other, or the environment is not installed.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        split: str | None = None,
+        num_tasks: int | None = None,
+        indices: Sequence[int] | None = None,
+        seed: int = 0,
+        token: str | None = None,
+        patience: float = 60.0,
+        keep_alive: float = 4 * 3600.0,
+        get_reward: bool = False,
+        explicit_schemas: bool = True,
+        cast_strings: bool = True,
+    ):
+        if num_tasks is not None and indices is not None:
+            raise ConfigurationError("give num_tasks or indices, not both")
+        if num_tasks is not None and num_tasks < 1:
+            raise ConfigurationError(f"num_tasks is {num_tasks}; it has to be at least 1")
+        self.target = Target(target, token, patience, keep_alive)
+        self._split = split
+        self._num_tasks = num_tasks
+        self._indices = list(indices) if indices is not None else None
+        self._seed = seed
+        self.get_reward = get_reward
+        self._explicit = explicit_schemas
+        self._cast_strings = cast_strings
+
+    @cached_property
+    def info(self) -> EnvironmentInfo:
+        """The environment, as it was when it was first asked for.
+
+        Raises:
+            GatewayUnreachable: The gateway gave no usable answer in time.
+            UnknownEnvironment: The gateway does not serve it.
+        """
+        return self._connection.loop.run(self._connection.describe())
+
+    @property
+    def _connection(self) -> Connection:
+        return connect(self.target)
+
+    @cached_property
+    def train_dataset(self) -> Any:
+        """The rows as a `datasets.Dataset`: `prompt`, `seed`, and `split`, `task_index`, `task_id` and the task's
+        metadata where there are tasks.
+
+        Raises:
+            UnknownTask: There is no such split or index.
+        """
+        from datasets import Dataset
+
+        return Dataset.from_list(plain_columns(self.rows))
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the dataset, as TRL passes them to `reset`."""
+        if not self.info.splits:
+            if self._indices is not None or self._split is not None:
+                raise UnknownTask(f"environment {self.info.name!r} has no tasks: leave out split and indices")
+            count = self._num_tasks or _DEFAULT_ROWS
+            return [row_of(self.info, seed_of(self._seed, position)) for position in range(count)]
+        split = self._split or self.info.splits[0].name
+        total = self._total(split)
+        indices = self._indices if self._indices is not None else list(range(total))
+        if self._num_tasks is not None:
+            indices = [position % total for position in range(self._num_tasks)]
+        tasks = self._tasks(split, sorted(set(indices)))
+        return [
+            row_of(self.info, seed_of(self._seed, position), split, index, tasks[index])
+            for position, index in enumerate(indices)
+        ]
+
+    def _total(self, split: str) -> int:
+        totals = {one.name: one.num_tasks for one in self.info.splits}
+        if split not in totals:
+            raise UnknownTask(
+                f"environment {self.info.name!r} has no split {split!r}; "
+                f"its splits are: {', '.join(map(repr, totals))}"
+            )
+        if wrong := [index for index in self._indices or () if not 0 <= index < totals[split]]:
+            raise UnknownTask(
+                f"split {split!r} of {self.info.name!r} has no task {wrong[0]}; allowed: 0 to {totals[split] - 1}"
+            )
+        if not totals[split]:
+            raise UnknownTask(f"split {split!r} of {self.info.name!r} has no tasks")
+        return totals[split]
+
+    def _tasks(self, split: str, wanted: Sequence[int]) -> dict[int, Task]:
+        found: dict[int, Task] = {}
+        for index in wanted:
+            if index not in found:
+                connection = self._connection
+                page = connection.loop.run(connection.source.tasks(split, index, _PAGE))
+                found |= {page.offset + number: task for number, task in enumerate(page.tasks)}
+        return found
+
+    @cached_property
+    def environment_factory(self) -> EnvironmentFactory:
+        """What `GRPOTrainer(environment_factory=...)` takes: makes an instance; picklable."""
+        return self._factory(asynchronous=False, scored=self.get_reward)
+
+    @cached_property
+    def async_environment_factory(self) -> EnvironmentFactory:
+        """The same for `AsyncGRPOTrainer`: async tools, and instances that own their reward. Pass no `reward_funcs`."""
+        return self._factory(asynchronous=True, scored=True)
+
+    def _factory(self, *, asynchronous: bool, scored: bool) -> EnvironmentFactory:
+        return EnvironmentFactory(
+            self.target, self.info, scored, asynchronous, self._explicit, self._cast_strings
+        )
+
+    @property
+    def reward_funcs(self) -> list[RewardFunction]:
+        """The default reward: what the environment gave. Empty if the environments own their reward."""
+        return [] if self.get_reward else [episode_reward]
+
+
+class Combination:
+    """Several environments to train on at once; made by `combine`."""
+
+    def __init__(self, specs: Mapping[str, EnvironmentSpec]):
+        if not specs:
+            raise ConfigurationError("there is nothing to combine")
+        if len({spec.get_reward for spec in specs.values()}) > 1:
+            raise ConfigurationError("either all of the environments own their reward (get_reward), or none")
+        self._specs = dict(specs)
+
+    @cached_property
+    def train_dataset(self) -> Any:
+        """The rows of all of them, mixed, with a column `environment` that names whose each is."""
+        from datasets import Dataset
+
+        rows = [{**row, "environment": name} for name, spec in self._specs.items() for row in spec.rows]
+        random.Random(0).shuffle(rows)
+        return Dataset.from_list(plain_columns(rows))
+
+    @property
+    def environment_factory(self) -> dict[str, EnvironmentFactory]:
+        """The factories by name."""
+        return {name: spec.environment_factory for name, spec in self._specs.items()}
+
+    @property
+    def async_environment_factory(self) -> dict[str, EnvironmentFactory]:
+        """The factories for `AsyncGRPOTrainer` by name."""
+        return {name: spec.async_environment_factory for name, spec in self._specs.items()}
+
+    @property
+    def reward_funcs(self) -> list[RewardFunction]:
+        """The default reward: what the environments gave."""
+        return next(iter(self._specs.values())).reward_funcs
+
+
+def combine(specs: Mapping[str, EnvironmentSpec]) -> Combination:
+    """Train on several environments at once: each row's model sees the tools of its own environment only.
+
+    Args:
+        specs: The environments by the name that the column `environment` gives them.
+
+    Raises:
+        ConfigurationError: There are none, or only some own their reward.
+    """
+    return Combination(cast("Mapping[str, EnvironmentSpec]", specs))

@@ -1,0 +1,152 @@
+"""Catch: a ball falls, a paddle catches it. The smallest game that shows whether an agent learns anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated, Any, Literal, overload
+
+from pydantic import Field
+
+from envport import Environment, Step, Task, TaskSource, tool
+from envport.errors import InvalidOption, MissingExtra
+
+__all__ = ["CatchEnvironment"]
+
+_PROMPT = (
+    "Catch the ball. The board has {rows} rows and {columns} columns. The ball (o) falls straight down, one "
+    "row per move. Your paddle (=) is in the bottom row. Each call of move shifts the paddle by one column, or "
+    "leaves it, and lets the ball fall by one row. When the ball reaches the bottom row the game is over: +1 "
+    "if the paddle is under it, -1 if not."
+)
+_SHIFT = {"left": -1, "stay": 0, "right": 1}
+_CELL = 24
+_LONGEST_SIDE = 480
+_COLOURS = {".": (24, 24, 32), "o": (240, 200, 60), "=": (90, 160, 250), "*": (90, 220, 120)}
+_HELD_OUT = 5
+
+
+class CatchEnvironment(Environment):
+    """Catch the ball: it falls one row per move, and your paddle has to be under it when it lands.
+
+    The board, the moves and the rewards are those of bsuite's Catch (Osband et al., "Behaviour Suite for
+    Reinforcement Learning", arXiv:1908.03568, `bsuite/environments/catch.py`), which OpenSpiel's `catch`
+    shares: 10 rows and 5 columns, the ball starts in the top row and the paddle in the bottom row, a move
+    shifts the paddle by at most one column and drops the ball by one row, the reward is 0 until the ball is in
+    the bottom row, and then +1 if it was caught and -1 if not.
+
+    A task is a start: a column for the ball and one for the paddle, near enough to be caught. Every fifth
+    start is held out of `train` and makes up `test`. Played without a task, the game starts as in the
+    literature: the paddle in the middle, the ball in a column that the seed chooses.
+
+    Args:
+        rows: Rows of the board, 2 to 100. An episode takes one move less.
+        columns: Columns of the board, 2 to 100.
+        render: Show the board as text, as an image, or as both. Images need the extra `images`.
+    """
+
+    def __init__(
+        self,
+        rows: Annotated[int, Field(ge=2, le=100)] = 10,
+        columns: Annotated[int, Field(ge=2, le=100)] = 5,
+        render: Literal["text", "image", "both"] = "text",
+    ):
+        for option, value in (("rows", rows), ("columns", columns)):
+            if not 2 <= value <= 100:
+                raise InvalidOption(f"catch: {option} is {value}; it has to be from 2 to 100")
+        if render != "text" and find_spec("PIL") is None:
+            raise MissingExtra("Rendering catch as an image", "images")
+        self._rows = rows
+        self._columns = columns
+        self._render = render
+
+    def splits(self) -> Mapping[str, TaskSource]:
+        """Starts to train on, and starts that are held out."""
+        return {name: _Starts(self._rows, self._columns, name) for name in ("train", "test")}
+
+    def reset(self, *, seed: int, task: Task | None) -> Any:
+        """Put the ball into the top row and show the board."""
+        start = task.metadata if task is not None else {}
+        self._ball_row = 0
+        self._ball = _column(start, "ball", self._columns, self.rng.randrange(self._columns))
+        self._paddle = _column(start, "paddle", self._columns, self._columns // 2)
+        return self._board()
+
+    @tool(read_only=False, destructive=False, idempotent=False, open_world=False)
+    def move(self, direction: Literal["left", "stay", "right"]) -> Step:
+        """Move the paddle by one column, or leave it; the ball then falls by one row.
+
+        Args:
+            direction: Where to move the paddle. At the edge of the board it stays where it is.
+        """
+        self._paddle = min(max(self._paddle + _SHIFT[direction], 0), self._columns - 1)
+        self._ball_row += 1
+        if self._ball_row < self._rows - 1:
+            return Step(self._board(), reward=0.0)
+        return Step(self._board(), reward=1.0 if self._ball == self._paddle else -1.0, terminated=True)
+
+    def _board(self) -> Any:
+        if self._render == "text":
+            return self._text()
+        return self._image() if self._render == "image" else [self._text(), self._image()]
+
+    def _text(self) -> str:
+        left = self._rows - 1 - self._ball_row
+        where = f"Ball in column {self._ball + 1}, paddle in column {self._paddle + 1} of {self._columns}"
+        if left:
+            head = f"{where}; {left} move{'s' if left > 1 else ''} until the ball lands."
+        else:
+            head = f"{where}. {'Caught!' if self._ball == self._paddle else 'Missed.'} The game is over."
+        return "\n".join([head, *(" ".join(row) for row in self._cells())])
+
+    def _cells(self) -> list[list[str]]:
+        cells = [["."] * self._columns for _ in range(self._rows)]
+        cells[self._ball_row][self._ball] = "o"
+        bottom = cells[self._rows - 1]
+        bottom[self._paddle] = "*" if bottom[self._paddle] == "o" else "="
+        return cells
+
+    def _image(self) -> Any:
+        pixels: Any = import_module("PIL.Image")
+        small = pixels.new("RGB", (self._columns, self._rows))
+        small.putdata([_COLOURS[cell] for row in self._cells() for cell in row])
+        cell = max(4, min(_CELL, _LONGEST_SIDE // max(self._rows, self._columns)))
+        return small.resize((self._columns * cell, self._rows * cell), pixels.Resampling.NEAREST)
+
+
+class _Starts(Sequence[Task]):
+    """The starts of one split, made into tasks as they are asked for."""
+
+    def __init__(self, rows: int, columns: int, split: str):
+        self._prompt = _PROMPT.format(rows=rows, columns=columns)
+        self._starts = [
+            (ball, paddle)
+            for paddle in range(columns)
+            for ball in range(columns)
+            if abs(ball - paddle) < rows and ((ball + 2 * paddle) % _HELD_OUT == 0) == (split == "test")
+        ]
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        ball, paddle = self._starts[index]
+        return Task(
+            id=f"ball-{ball + 1}-paddle-{paddle + 1}",
+            prompt=self._prompt,
+            metadata={"ball": ball, "paddle": paddle},
+        )
+
+
+def _column(start: Mapping[str, Any], name: str, columns: int, default: int) -> int:
+    column = start.get(name, default)
+    if type(column) is not int or not 0 <= column < columns:
+        raise ValueError(f"the task's {name} is {column!r}; it has to be a column from 0 to {columns - 1}")
+    return column

@@ -1,0 +1,192 @@
+"""Wordle, as TextArena plays it."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+from importlib.util import find_spec
+from typing import Annotated, Any, overload
+
+from pydantic import Field
+
+from envport import Environment, Step, Task, TaskSource, ToolError, tool
+from envport.errors import InvalidOption, MissingExtra
+
+__all__ = ["WordleEnvironment"]
+
+_LETTERS = 5
+_PROMPT = (
+    "Play Wordle. A secret English word of five letters has been chosen, and you have {guesses} guesses. Call "
+    "guess with an English word of five letters. The reply says of each letter: G (right letter, right place), "
+    "Y (the letter is in the word, in another place) or X (the letter is not in the word, or not once more). "
+    "What is no English word, or was guessed before, is refused and costs no guess."
+)
+_HELD_OUT = 5
+
+# TextArena draws from the global `random`, and replacing parts of nltk is global as well.
+_LOCK = threading.RLock()
+
+
+class WordleEnvironment(Environment):
+    """Wordle: find a secret English word of five letters; each guess tells which letters are right.
+
+    The game is that of TextArena 0.7 (MIT licence), with its dictionary, its feedback and its rewards: 1 for the
+    word, and after the last guess the share of letters that this guess had right, where the right letter in the
+    wrong place counts half. In TextArena the second invalid guess in a row ends the game; here an invalid guess
+    is refused with TextArena's reason and costs a step, but no guess.
+
+    A task is a secret word by its number. Every fifth word is held out of `train` and makes up `test`. Played
+    without a task, the seed chooses the word.
+
+    Needs the extra `textarena`, and no download: the words are those of the dictionary that TextArena ships.
+
+    Args:
+        guesses: How many guesses there are, 1 to 20.
+    """
+
+    runtime = "thread"
+    max_steps = 100
+
+    def __init__(self, guesses: Annotated[int, Field(ge=1, le=20)] = 6):
+        if find_spec("textarena") is None:
+            raise MissingExtra("The wordle environment", "textarena")
+        if not 1 <= guesses <= 20:
+            raise InvalidOption(f"wordle: guesses is {guesses}; it has to be from 1 to 20")
+        self._guesses = guesses
+
+    def splits(self) -> Mapping[str, TaskSource]:
+        """Words to train on, and words that are held out."""
+        prompt = _PROMPT.format(guesses=self._guesses)
+        return {name: _Words(name, prompt) for name in ("train", "test")}
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        """Choose the secret word."""
+        secrets = _rules().word_list
+        number = task.metadata.get("word") if task is not None else None
+        if number is None:
+            number = self.rng.randrange(len(secrets))
+        if type(number) is not int or not 0 <= number < len(secrets):
+            raise ValueError(f"the task's word is {number!r}; it has to be a number from 0 to {len(secrets) - 1}")
+        self._game = copy.copy(_rules())
+        self._game.num_guesses = self._guesses
+        # TextArena draws the secret from this list.
+        self._game.word_list = [secrets[number]]
+        with _own_random():
+            self._game.reset(num_players=1)
+        self._game.state.error_allowance = math.inf
+        self._game.get_observation()
+        return f"Guess the word of {_LETTERS} letters. You have {self._guesses} guesses."
+
+    @tool(read_only=False, destructive=False, open_world=False)
+    def guess(self, word: Annotated[str, Field(pattern=r"^[A-Za-z]{5}$")]) -> Step:
+        """Guess the secret word.
+
+        Args:
+            word: An English word of five letters.
+        """
+        with _own_random():
+            done, _ = self._game.step(f"[{word}]")
+        _, messages = self._game.get_observation()
+        told = {kind.name: text for _, text, kind in messages}
+        if "GAME_ADMIN" in told:
+            raise ToolError(_reason(told["GAME_ADMIN"]))
+        if not done:
+            return Step(told["GAME_MESSAGE"], reward=0.0)
+        rewards, information = self._game.close()
+        view = self._game.state.game_state["player_view"]
+        return Step(f"{view}\n{information[0]['reason']}", reward=float(rewards[0]), terminated=True)
+
+
+class _Words(Sequence[Task]):
+    """The words of one split as tasks, in an order that is mixed but always the same."""
+
+    def __init__(self, split: str, prompt: str):
+        numbers = list(range(len(_rules().word_list)))
+        random.Random(0).shuffle(numbers)
+        self._numbers = [
+            number for place, number in enumerate(numbers) if (place % _HELD_OUT == 0) == (split == "test")
+        ]
+        self._prompt = prompt
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        number = self._numbers[index]
+        return Task(id=f"word-{number}", prompt=self._prompt, metadata={"word": number})
+
+
+def _reason(refusal: str) -> str:
+    return refusal.partition("Reason: ")[2].partition(" Please resubmit")[0] or refusal
+
+
+@contextmanager
+def _own_random() -> Generator[None, None, None]:
+    """Leave the state of the global `random` as it was."""
+    with _LOCK:
+        before = random.getstate()
+        try:
+            yield
+        finally:
+            random.setstate(before)
+
+
+@cache
+def _rules() -> Any:
+    """TextArena's game with its word lists, to be copied for each episode: making one takes most of a second."""
+    with _LOCK, _without_downloads():
+        game: Any = import_module("textarena.envs.Wordle.env")
+        lists: Any = import_module("textarena.envs.utils.word_lists")
+        # For the case that someone imported them before.
+        game.words = lists.words = _ShippedWords()
+        game.pos_tag = _all_nouns
+        return game.WordleEnv(word_length=_LETTERS)
+
+
+class _ShippedWords:
+    """Stands in for nltk's corpus of words, which would have to be downloaded."""
+
+    def words(self, fileids: str | None = None) -> list[str]:
+        """The plain lower-case words of the dictionary that TextArena ships, in order."""
+        return list(_shipped_words())
+
+
+@cache
+def _shipped_words() -> tuple[str, ...]:
+    text = files("textarena.envs.utils.data").joinpath("en_US.dic").read_text("utf-8")
+    words = {line.partition("/")[0].strip() for line in text.splitlines()[1:]}
+    return tuple(sorted(word for word in words if word.isascii() and word.isalpha() and word.islower()))
+
+
+def _all_nouns(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Stands in for nltk's tagger, whose model would have to be downloaded."""
+    return [(word, "NN") for word in words]
+
+
+def _no_download(*args: Any, **kwargs: Any) -> bool:
+    return True
+
+
+@contextmanager
+def _without_downloads() -> Generator[None, None, None]:
+    nltk: Any = import_module("nltk")
+    corpus: Any = import_module("nltk.corpus")
+    before = nltk.download, nltk.pos_tag, corpus.words
+    nltk.download, nltk.pos_tag, corpus.words = _no_download, _all_nouns, _ShippedWords()
+    try:
+        yield
+    finally:
+        nltk.download, nltk.pos_tag, corpus.words = before

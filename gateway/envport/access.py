@@ -1,0 +1,282 @@
+"""Who may do what: bearer tokens, their scopes, and the hosts and origins that requests may name."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import json
+import secrets
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from envport.errors import InvalidAccess, PermissionDenied, Unauthenticated
+
+__all__ = ["ANYONE", "Access", "HostPolicy", "Principal", "Scope", "is_loopback"]
+
+Scope = Literal["control", "play"]
+"""`control` opens the control plane, `play` the MCP endpoints. Neither holds the other."""
+
+_SCOPES: tuple[Scope, ...] = ("control", "play")
+_SHORTEST_TOKEN = 16
+_EPISODE_TOKEN = "epk_"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who a request is authenticated as.
+
+    Attributes:
+        name: The name; episodes belong to it.
+        scopes: What it may do.
+        episode: Handle of the one episode that it may play; `None` for all of its own.
+    """
+
+    name: str
+    scopes: frozenset[Scope]
+    episode: str | None = None
+
+    def require(self, scope: Scope) -> None:
+        """Make sure that a scope is held.
+
+        Raises:
+            PermissionDenied: It is not.
+        """
+        if scope not in self.scopes:
+            raise PermissionDenied(f"this token does not have the scope {scope!r}")
+
+    def require_episode(self, handle: str | None) -> None:
+        """Make sure that an MCP endpoint may be used.
+
+        Args:
+            handle: The episode that the endpoint plays; `None` where the player starts episodes.
+
+        Raises:
+            PermissionDenied: The token plays one episode, and this is another endpoint than its.
+        """
+        self.require("play")
+        if self.episode is not None and self.episode != handle:
+            raise PermissionDenied("this token plays one episode, and this is not its address")
+
+
+ANYONE = Principal("local", frozenset(_SCOPES))
+"""Whoever reaches a gateway that has no tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    digest: bytes
+    principal: Principal
+
+
+class Access:
+    """The tokens of a gateway.
+
+    Args:
+        tokens: SHA-256 digests of the tokens and whom each authenticates. Without any, whoever reaches the
+            gateway may do everything.
+        secret: Key that signs the tokens of single episodes; replicas have to share it. Random if not given.
+    """
+
+    def __init__(self, tokens: Iterable[tuple[bytes, Principal]] = (), secret: bytes | None = None):
+        self._tokens = [_Token(digest, principal) for digest, principal in tokens]
+        self._secret = secret or secrets.token_bytes(32)
+
+    @property
+    def required(self) -> bool:
+        """Whether requests have to carry a token."""
+        return bool(self._tokens)
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str], file: Path | None = None) -> Access:
+        """Read the tokens from a file and from the environment.
+
+        Args:
+            environ: `ENVPORT_TOKENS_FILE` names a file, unless `file` does; `ENVPORT_TOKEN` is one token with all
+                scopes, of the principal `default`; `ENVPORT_SECRET` signs the tokens of single episodes.
+            file: A TOML file with a `[[tokens]]` table for each token: `name`, `scopes`, and `token` or `sha256`.
+
+        Raises:
+            InvalidAccess: The settings are unusable; says why, and never shows a token.
+        """
+        tokens: list[tuple[bytes, Principal]] = []
+        if file is None and (named := environ.get("ENVPORT_TOKENS_FILE")):
+            file = Path(named)
+        if file is not None:
+            tokens.extend(_read(file))
+        if (token := environ.get("ENVPORT_TOKEN")) is not None:
+            tokens.append((_digest(_usable(token, "ENVPORT_TOKEN")), Principal("default", frozenset(_SCOPES))))
+        secret = environ.get("ENVPORT_SECRET")
+        return cls(tokens, _usable(secret, "ENVPORT_SECRET").encode() if secret is not None else None)
+
+    def authenticate(self, authorization: str | None) -> Principal | None:
+        """Who sent a request with this `Authorization` header; `None` if a token is needed and none is there.
+
+        Raises:
+            Unauthenticated: A token is there, but it is not valid.
+        """
+        if authorization is None:
+            return None if self.required else ANYONE
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            raise Unauthenticated("the Authorization header has to be: Bearer TOKEN")
+        principal = self._episode_principal(token) if token.startswith(_EPISODE_TOKEN) else self._find(token)
+        if principal is None:
+            raise Unauthenticated("the token is not valid")
+        return principal
+
+    def mint(self, principal: Principal, handle: str) -> str:
+        """A token that plays one episode of a principal's and opens nothing else."""
+        payload = json.dumps([principal.name, handle], separators=(",", ":")).encode()
+        return f"{_EPISODE_TOKEN}{_encode(payload)}.{_encode(self._sign(payload))}"
+
+    def _find(self, token: str) -> Principal | None:
+        digest = _digest(token)
+        found: Principal | None = None
+        # Every token is compared, so that the time does not tell which one was close.
+        for known in self._tokens:
+            if hmac.compare_digest(known.digest, digest):
+                found = known.principal
+        return found
+
+    def _episode_principal(self, token: str) -> Principal | None:
+        payload_text, _, signature_text = token.removeprefix(_EPISODE_TOKEN).partition(".")
+        try:
+            payload, signature = _decode(payload_text), _decode(signature_text)
+        except (binascii.Error, ValueError):
+            return None
+        if not hmac.compare_digest(self._sign(payload), signature):
+            return None
+        name, handle = json.loads(payload)
+        return Principal(name, frozenset({"play"}), episode=handle)
+
+    def _sign(self, payload: bytes) -> bytes:
+        return hmac.digest(self._secret, payload, "sha256")
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode("ascii").rstrip("=")
+
+
+def _decode(text: str) -> bytes:
+    return base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+def _usable(token: str, where: str) -> str:
+    if len(token) < _SHORTEST_TOKEN:
+        raise InvalidAccess(f"{where} is too short: use at least {_SHORTEST_TOKEN} characters")
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise InvalidAccess(f"{where} has to be printable ASCII without spaces")
+    return token
+
+
+def _read(file: Path) -> list[tuple[bytes, Principal]]:
+    try:
+        document = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise InvalidAccess(f"the token file {file} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidAccess(f"the token file {file} is not TOML: {error}") from None
+    entries = document.get("tokens")
+    if not isinstance(entries, list) or not entries or set(document) != {"tokens"}:
+        raise InvalidAccess(f"the token file {file} has to hold [[tokens]] tables and nothing else")
+    return [_entry(entry, f"{file}, token {number}") for number, entry in enumerate(cast("list[Any]", entries), 1)]
+
+
+def _entry(entry: Any, where: str) -> tuple[bytes, Principal]:
+    fields = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+    if unknown := set(fields) - {"name", "scopes", "token", "sha256"}:
+        raise InvalidAccess(f"{where}: unknown key {sorted(unknown)[0]!r}; allowed: name, scopes, token, sha256")
+    name, scopes = fields.get("name"), fields.get("scopes")
+    if not isinstance(name, str) or not name:
+        raise InvalidAccess(f"{where}: it needs a name")
+    if not isinstance(scopes, list) or not scopes or not set(cast("list[Any]", scopes)) <= set(_SCOPES):
+        raise InvalidAccess(f"{where}: scopes has to be a list of {' and '.join(map(repr, _SCOPES))}")
+    principal = Principal(name, frozenset(cast("list[Scope]", scopes)))
+    token, digest = fields.get("token"), fields.get("sha256")
+    if isinstance(token, str) and digest is None:
+        return _digest(_usable(token, where)), principal
+    if isinstance(digest, str) and token is None:
+        try:
+            raw = bytes.fromhex(digest)
+        except ValueError:
+            raw = b""
+        if len(raw) == hashlib.sha256().digest_size:
+            return raw, principal
+    raise InvalidAccess(f"{where}: it needs either token, or sha256 with the token's SHA-256 in hex")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether binding to this host reaches no further than this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class HostPolicy:
+    """Which `Host` and `Origin` headers are answered, against DNS rebinding and foreign pages.
+
+    Attributes:
+        hosts: Allowed host names, without ports; `*` allows any.
+        origins: Allowed origins beside those of the allowed hosts.
+    """
+
+    hosts: frozenset[str]
+    origins: frozenset[str] = frozenset()
+
+    @classmethod
+    def for_binding(cls, host: str, extra_hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> HostPolicy:
+        """The policy of a gateway that is bound to `host`.
+
+        Raises:
+            InvalidAccess: Bound to every address, and no host name is given.
+        """
+        hosts = {_bare(name) for name in extra_hosts}
+        if is_loopback(host):
+            hosts |= {"127.0.0.1", "localhost", "::1", _bare(host)}
+        elif host not in ("0.0.0.0", "::", ""):
+            hosts.add(_bare(host))
+        elif not hosts:
+            raise InvalidAccess(
+                f"bound to {host or 'every address'}, the gateway has to be told the host names that clients use: "
+                "--allowed-host NAME (or --allowed-host '*' to answer any)"
+            )
+        return cls(frozenset(hosts), frozenset(origins))
+
+    def allows_host(self, header: str | None) -> bool:
+        """Whether a `Host` header is answered."""
+        return header is not None and bool(header) and ("*" in self.hosts or _host_of(header) in self.hosts)
+
+    def allows_origin(self, header: str | None) -> bool:
+        """Whether an `Origin` header is answered; none at all is."""
+        if header is None or header in self.origins:
+            return True
+        scheme, separator, host = header.partition("://")
+        return (
+            scheme in ("http", "https") and bool(separator) and "*" not in self.hosts and _host_of(host) in self.hosts
+        )
+
+
+def _bare(name: str) -> str:
+    return name.lower().strip("[]")
+
+
+def _host_of(header: str) -> str:
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    host, _, port = header.lower().rpartition(":")
+    return host if host and port.isdecimal() else header.lower()

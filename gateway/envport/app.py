@@ -1,0 +1,158 @@
+"""The gateway as one ASGI application: a gate in front of the MCP endpoints and the control plane."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from mcp.server.transport_security import RequestBodyLimitMiddleware
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from envport.access import Access, HostPolicy, Principal
+from envport.clock import Clock
+from envport.episodes import Episodes, Limits
+from envport.errors import ConfigurationError, PermissionDenied, Unauthenticated
+from envport.http.problems import problem
+from envport.http.routes import PRINCIPAL_KEY, PROBES, ControlPlane, control_plane
+from envport.mcp.surface import Endpoint, McpSurface
+from envport.registry import EnvironmentSpec
+from envport.trajectories import TrajectoryStore
+
+__all__ = ["Gateway"]
+
+logger = logging.getLogger(__name__)
+
+_MAX_BODY = 4 * 2**20
+
+
+class Gateway:
+    """ASGI application that serves environments.
+
+    Every request passes the same gate, whatever surface it is for: its `Host`, then its `Origin`, then its token.
+
+    Args:
+        environments: What is served.
+        access: The tokens; without any, whoever reaches the gateway may do everything.
+        hosts: The hosts and origins that are answered; those of a loopback binding if not given.
+        limits: Limits on episodes.
+        clock: The time.
+        trajectories: Where calls are recorded.
+        public_url: Address of the gateway as clients see it, if a proxy stands in front.
+
+    Raises:
+        ConfigurationError: Two environments have one name, or there is none.
+    """
+
+    def __init__(
+        self,
+        environments: Iterable[EnvironmentSpec],
+        *,
+        access: Access | None = None,
+        hosts: HostPolicy | None = None,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        trajectories: TrajectoryStore | None = None,
+        public_url: str | None = None,
+    ):
+        self.access = access or Access()
+        self._hosts = hosts or HostPolicy.for_binding("127.0.0.1")
+        self.episodes = Episodes(_by_name(environments), limits, clock, trajectories)
+        self._mcp = McpSurface(self.episodes)
+        self._plane = ControlPlane(self.episodes, self.access, public_url)
+        self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), _MAX_BODY)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve an ASGI connection."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        else:
+            # No surface speaks WebSocket; closing before accepting answers 403.
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        """Run what has to run beside the requests. A server does this through the ASGI lifespan."""
+        async with self.episodes.run(), self._mcp.run():
+            self._plane.ready = True
+            try:
+                yield
+            finally:
+                self._plane.ready = False
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = _headers(scope)
+        if not self._hosts.allows_host(headers.get("host")):
+            await Response("This gateway does not answer for that Host", 421)(scope, receive, send)
+            return
+        if not self._hosts.allows_origin(headers.get("origin")):
+            await Response("This gateway does not answer pages of that Origin", 403)(scope, receive, send)
+            return
+        endpoint = Endpoint.of(scope)
+        try:
+            principal = self._admit(endpoint, scope["path"], headers.get("authorization"))
+        except (Unauthenticated, PermissionDenied) as error:
+            await problem(error)(scope, receive, send)
+            return
+        if endpoint is not None:
+            assert principal is not None
+            await self._mcp.handle(endpoint, principal, scope, receive, send)
+            return
+        if principal is not None:
+            scope[PRINCIPAL_KEY] = principal
+        await self._control(scope, receive, send)
+
+    def _admit(self, endpoint: Endpoint | None, path: str, authorization: str | None) -> Principal | None:
+        principal = self.access.authenticate(authorization)
+        if principal is None:
+            if endpoint is None and path in PROBES:
+                return None
+            raise Unauthenticated("this gateway needs a token: Authorization: Bearer TOKEN")
+        if endpoint is None:
+            principal.require("control")
+        else:
+            principal.require_episode(endpoint.episode)
+        return principal
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        started = False
+        await receive()
+        try:
+            async with self.run():
+                started = True
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+        except BaseException:
+            logger.exception("the gateway broke")
+            await send({"type": f"lifespan.{'shutdown' if started else 'startup'}.failed", "message": "see the log"})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def _by_name(environments: Iterable[EnvironmentSpec]) -> dict[str, EnvironmentSpec]:
+    served: dict[str, EnvironmentSpec] = {}
+    for spec in environments:
+        if spec.name in served:
+            raise ConfigurationError(f"two environments are named {spec.name!r}; serve one as NAME=REFERENCE")
+        served[spec.name] = spec
+    if not served:
+        raise ConfigurationError("there is no environment to serve")
+    return served
+
+
+def _headers(scope: Scope) -> dict[str, Any]:
+    """The headers that the gate reads; white space around values, which one HTTP parser leaves in, is cut off."""
+    raw: list[tuple[bytes, bytes]] = scope["headers"]
+    if any(value[:1] in b" \t" or value[-1:] in b" \t" for _, value in raw if value):
+        scope["headers"] = raw = [(name, value.strip(b" \t")) for name, value in raw]
+    wanted: dict[str, Any] = {}
+    for name, value in raw:
+        if name in (b"host", b"origin", b"authorization"):
+            wanted[name.decode("ascii")] = value.decode("latin-1")
+    return wanted

@@ -1,0 +1,246 @@
+"""The load generator: callers that each play an episode of their own, in a process that is not the server's.
+
+It takes jobs as lines of JSON on standard input and answers each with a line on standard output. Every answer of
+a server is checked, so that a fast error cannot look like a good figure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+import aiohttp
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
+
+from envport.bench.processes import cpu_seconds
+from envport.bench.targets import TARGETS, Target
+
+__all__ = ["Job", "Sample"]
+
+_MODERN, _LEGACY = "2026-07-28", "2025-11-25"
+_CLIENT = {"name": "envport-bench", "version": "1"}
+_META = {
+    PROTOCOL_VERSION_META_KEY: _MODERN,
+    CLIENT_CAPABILITIES_META_KEY: {},
+    CLIENT_INFO_META_KEY: _CLIENT,
+}
+_ACCEPT = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work for the load generator.
+
+    Attributes:
+        kind: `calls` of the tool; `opens` of episodes; `hold` episodes open, each called once, and leave them.
+        target: Name of the target.
+        url: Where its server is.
+        pid: The server's process.
+        callers: How many callers there are at a time, each with a connection and, where it plays, an episode.
+        count: How many calls or episodes in all.
+    """
+
+    kind: Literal["calls", "opens", "hold"]
+    target: str
+    url: str
+    pid: int
+    callers: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a job cost.
+
+    Attributes:
+        count: How many calls or episodes were measured.
+        seconds: How long they took in all.
+        cpu_seconds: CPU time that the server used meanwhile.
+        p50: Median latency in seconds, as the callers saw it.
+        p99: 99th percentile of the latency in seconds.
+    """
+
+    count: int
+    seconds: float
+    cpu_seconds: float
+    p50: float
+    p99: float
+
+
+class BadAnswer(Exception):
+    """A server answered something else than what it was asked for."""
+
+
+class Caller:
+    """One caller: a connection, and an episode and a session where the target has them.
+
+    Args:
+        target: What is called.
+        url: Where its server is.
+    """
+
+    def __init__(self, target: Target, url: str):
+        self._target = target
+        self._http = aiohttp.ClientSession(
+            url,
+            connector=aiohttp.TCPConnector(limit=1),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=60),
+        )
+        self._episode = ""
+        self._headers: dict[str, str] = {}
+        self._calls = 0
+
+    @property
+    def _path(self) -> str:
+        return self._target.path.format(episode=self._episode)
+
+    async def begin(self) -> Self:
+        """Open an episode and a session, as the target needs them."""
+        if self._target.plays:
+            self._episode = await self.open_episode()
+        if self._target.era == "legacy":
+            await self._begin_session()
+        else:
+            routing = {"MCP-Protocol-Version": _MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "echo"}
+            self._headers = _ACCEPT | routing
+        return self
+
+    async def open_episode(self) -> str:
+        """Open an episode; its handle."""
+        _, body = await self._request("POST", "/episodes", {"environment": "echo"}, expect=201)
+        return json.loads(body)["episode_id"]
+
+    async def call(self) -> None:
+        """Call the tool, and check what it says."""
+        self._calls += 1
+        message = f"{self._episode} says {self._calls}"
+        arguments = {"message": message}
+        if self._target.passes_episode_id:
+            arguments["episode_id"] = self._episode
+        params: dict[str, Any] = {"name": "echo", "arguments": arguments}
+        if self._target.era == "modern":
+            params["_meta"] = _META
+        call = {"jsonrpc": "2.0", "id": self._calls, "method": "tools/call", "params": params}
+        _, body = await self._request("POST", self._path, call)
+        answer = json.loads(body)
+        result = answer.get("result", {})
+        said = [block.get("text") for block in result.get("content", [])]
+        if answer.get("id") != self._calls or said != [message] or result.get("isError"):
+            raise BadAnswer(f"{self._target.name} was told {message!r} and answered {body[:500]!r}")
+
+    async def end(self) -> None:
+        """End the session and the episode, and hang up."""
+        if self._target.era == "legacy":
+            await self._request("DELETE", self._path)
+        if self._episode:
+            await self.close_episode(self._episode)
+        await self.hang_up()
+
+    async def close_episode(self, handle: str) -> None:
+        """Close an episode."""
+        await self._request("DELETE", f"/episodes/{handle}")
+
+    async def hang_up(self) -> None:
+        """Close the connection and leave everything else as it is."""
+        await self._http.close()
+
+    async def _begin_session(self) -> None:
+        self._headers = _ACCEPT
+        params = {"protocolVersion": _LEGACY, "capabilities": {}, "clientInfo": _CLIENT}
+        first = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+        headers, _ = await self._request("POST", self._path, first)
+        session = {"Mcp-Session-Id": headers["Mcp-Session-Id"], "MCP-Protocol-Version": _LEGACY}
+        self._headers = _ACCEPT | session
+        second = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        await self._request("POST", self._path, second, expect=202)
+
+    async def _request(
+        self, method: str, path: str, json_body: Any = None, expect: int = 200
+    ) -> tuple[Any, bytes]:
+        data = json.dumps(json_body).encode() if json_body is not None else None
+        headers = self._headers if path == self._path else _ACCEPT
+        async with self._http.request(method, path, data=data, headers=headers) as response:
+            body = await response.read()
+            if response.status != expect:
+                raise BadAnswer(f"{method} {path} was answered {response.status}, not {expect}: {body[:500]!r}")
+            return response.headers, body
+
+
+async def _measure(pid: int, callers: list[Caller], each: int, work: Callable[[Caller], Awaitable[Any]]) -> Sample:
+    latencies: list[float] = []
+
+    async def repeat(caller: Caller) -> None:
+        for _ in range(each):
+            start = time.perf_counter()
+            await work(caller)
+            latencies.append(time.perf_counter() - start)
+
+    start, cpu = time.perf_counter(), cpu_seconds(pid)
+    await asyncio.gather(*map(repeat, callers))
+    seconds, cpu = time.perf_counter() - start, cpu_seconds(pid) - cpu
+    cuts = statistics.quantiles(latencies, n=100, method="inclusive")
+    return Sample(len(latencies), seconds, cpu, cuts[49], cuts[98])
+
+
+async def _calls(job: Job) -> Sample:
+    callers = [Caller(TARGETS[job.target], job.url) for _ in range(job.callers)]
+    await asyncio.gather(*(caller.begin() for caller in callers))
+    # The first call of a connection and of an episode is not what the others cost.
+    await _measure(job.pid, callers, 2, Caller.call)
+    sample = await _measure(job.pid, callers, max(1, job.count // job.callers), Caller.call)
+    await asyncio.gather(*(caller.end() for caller in callers))
+    return sample
+
+
+async def _opens(job: Job) -> Sample:
+    callers = [Caller(TARGETS[job.target], job.url) for _ in range(job.callers)]
+    opened: list[str] = []
+
+    async def open_one(caller: Caller) -> None:
+        opened.append(await caller.open_episode())
+
+    await _measure(job.pid, callers, 2, open_one)
+    sample = await _measure(job.pid, callers, max(1, job.count // job.callers), open_one)
+    for number, handle in enumerate(opened):
+        await callers[number % len(callers)].close_episode(handle)
+    await asyncio.gather(*(caller.hang_up() for caller in callers))
+    return sample
+
+
+async def _hold(job: Job) -> Sample:
+    target = TARGETS[job.target]
+    callers = [Caller(target, job.url) for _ in range(job.callers)]
+
+    async def begin_and_leave(_: Caller) -> None:
+        player = await Caller(target, job.url).begin()
+        await player.call()
+        await player.hang_up()
+
+    sample = await _measure(job.pid, callers, max(1, job.count // job.callers), begin_and_leave)
+    await asyncio.gather(*(caller.hang_up() for caller in callers))
+    return sample
+
+
+_KINDS = {"calls": _calls, "opens": _opens, "hold": _hold}
+
+
+async def _work() -> None:
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        job = Job(**json.loads(line))
+        try:
+            answer = asdict(await _KINDS[job.kind](job))
+        except (BadAnswer, aiohttp.ClientError, TimeoutError) as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_work())

@@ -1,0 +1,213 @@
+"""Measuring: rounds in which every target has its turn, so that what disturbs the machine disturbs all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from statistics import median
+
+from envport.bench.load import Job, Sample
+from envport.bench.processes import Process, memory_kb
+from envport.bench.targets import TARGETS, ServerKind, Target
+from envport.errors import GatewayUnreachable
+
+__all__ = ["Held", "Opens", "Plan", "Row", "measure_calls", "measure_memory", "measure_opens"]
+
+Say = Callable[[str], None]
+"""Where progress goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured.
+
+    Attributes:
+        targets: Names of the targets that are called.
+        concurrency: Numbers of callers, each with an episode of its own.
+        calls: Calls of a target in a round.
+        rounds: How often every target has its turn.
+        opens: Episodes opened to see how many a second there are; 0 leaves it out.
+        held: Episodes held open to see what memory they take; 0 leaves it out.
+    """
+
+    targets: tuple[str, ...] = tuple(TARGETS)
+    concurrency: tuple[int, ...] = (1, 16, 64, 256)
+    calls: int = 2_000
+    rounds: int = 5
+    opens: int = 1_000
+    held: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a call of a target costs; medians over the rounds.
+
+    Attributes:
+        target: Name of the target.
+        callers: How many callers there were at a time.
+        calls: Calls measured in all.
+        calls_per_second: Calls per second.
+        p50_ms: Median latency in milliseconds.
+        p99_ms: 99th percentile of the latency in milliseconds.
+        cpu_us: CPU time of the server per call, in microseconds.
+        busy: Share of the time in which the server was on a CPU: below 1 the callers were what limits.
+        ratio: CPU per call by that of the floor of the same era: the median of the rounds' ratios.
+        ratios: The ratio in each round.
+    """
+
+    target: str
+    callers: int
+    calls: int
+    calls_per_second: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+    busy: float
+    ratio: float | None
+    ratios: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opens:
+    """What opening an episode costs (`POST /episodes`).
+
+    Attributes:
+        count: Episodes opened.
+        callers: How many callers there were at a time.
+        per_second: Episodes opened per second.
+        p50_ms: Median latency in milliseconds.
+        p99_ms: 99th percentile of the latency in milliseconds.
+        cpu_us: CPU time of the gateway for each, in microseconds.
+    """
+
+    count: int
+    callers: int
+    per_second: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What open episodes take, each having been called once.
+
+    Attributes:
+        target: How they were called; over the handshake era each has a session too.
+        count: How many were open.
+        before_mb: Memory of the gateway without any, after it has served some, in MB (USS).
+        more_mb: What the open ones took, in MB.
+        each_kb: The same for each, in KB.
+    """
+
+    target: str
+    count: int
+    before_mb: float
+    more_mb: float
+    each_kb: float
+
+
+class Bench:
+    """The load generator, and servers that are started when they are first asked for."""
+
+    def __init__(self, stack: ExitStack):
+        self._stack = stack
+        self._servers: dict[ServerKind, tuple[Process, str]] = {}
+        self._load = stack.enter_context(Process("envport.bench.load"))
+
+    def server(self, kind: ServerKind) -> tuple[Process, str]:
+        """A server and its address."""
+        if kind not in self._servers:
+            process = self._stack.enter_context(Process("envport.bench.servers", kind))
+            self._servers[kind] = process, f"http://127.0.0.1:{process.read()}"
+        return self._servers[kind]
+
+    def job(self, kind: str, target: Target, callers: int, count: int) -> Sample:
+        """Have a job done.
+
+        Raises:
+            GatewayUnreachable: A server gave a wrong answer or none.
+        """
+        process, url = self.server(target.server)
+        job = Job(kind, target.name, url, process.pid, callers, count)  # pyright: ignore[reportArgumentType]
+        answer = json.loads(self._load.ask(json.dumps(asdict(job))))
+        if "error" in answer:
+            raise GatewayUnreachable(f"{target.title}: {answer['error']}")
+        return Sample(**answer)
+
+
+@contextmanager
+def _bench() -> Iterator[Bench]:
+    with ExitStack() as stack:
+        yield Bench(stack)
+
+
+def measure_calls(plan: Plan, say: Say) -> list[Row]:
+    """Measure the calls of every target, and of the floors that they are compared with."""
+    targets = _with_floors(plan.targets)
+    rows: list[Row] = []
+    with _bench() as bench:
+        for callers in plan.concurrency:
+            samples: dict[str, list[Sample]] = {target.name: [] for target in targets}
+            for turn in range(plan.rounds):
+                say(f"{callers} callers, round {turn + 1} of {plan.rounds}")
+                # Forwards, then backwards: a machine that slows down slows both ends alike.
+                for target in targets if turn % 2 == 0 else reversed(targets):
+                    samples[target.name].append(bench.job("calls", target, callers, plan.calls))
+            rows.extend(_row(target, callers, samples) for target in targets)
+    return rows
+
+
+def measure_opens(plan: Plan, say: Say) -> Opens:
+    """Measure the opening of episodes."""
+    say("opening episodes")
+    callers = min(16, max(plan.concurrency))
+    with _bench() as bench:
+        sample = bench.job("opens", TARGETS["episode-modern"], callers, plan.opens)
+    return Opens(
+        sample.count, callers, sample.count / sample.seconds, sample.p50 * 1e3, sample.p99 * 1e3, _cpu_us(sample)
+    )
+
+
+def measure_memory(plan: Plan, target: Target, say: Say) -> Held:
+    """Measure the memory of open episodes, in a gateway of their own."""
+    say(f"holding {plan.held} episodes open ({target.title})")
+    callers = min(16, plan.held)
+    with _bench() as bench:
+        process, _ = bench.server(target.server)
+        bench.job("calls", target, callers, 20 * callers)
+        before = memory_kb(process.pid)
+        sample = bench.job("hold", target, callers, plan.held)
+        more = memory_kb(process.pid) - before
+    return Held(target.name, sample.count, before * 1024 / 1e6, more * 1024 / 1e6, more * 1024 / 1e3 / sample.count)
+
+
+def _with_floors(names: Iterable[str]) -> list[Target]:
+    wanted = set(names) | {floor for name in names if (floor := TARGETS[name].floor) is not None}
+    return [target for name, target in TARGETS.items() if name in wanted]
+
+
+def _row(target: Target, callers: int, samples: dict[str, list[Sample]]) -> Row:
+    own = samples[target.name]
+    ratios: tuple[float, ...] = ()
+    if target.floor is not None:
+        floor = samples[target.floor]
+        ratios = tuple(_cpu_us(mine) / _cpu_us(its) for mine, its in zip(own, floor, strict=True))
+    return Row(
+        target=target.name,
+        callers=callers,
+        calls=sum(sample.count for sample in own),
+        calls_per_second=median(sample.count / sample.seconds for sample in own),
+        p50_ms=median(sample.p50 for sample in own) * 1e3,
+        p99_ms=median(sample.p99 for sample in own) * 1e3,
+        cpu_us=median(map(_cpu_us, own)),
+        busy=median(sample.cpu_seconds / sample.seconds for sample in own),
+        ratio=median(ratios) if ratios else None,
+        ratios=ratios,
+    )
+
+
+def _cpu_us(sample: Sample) -> float:
+    return sample.cpu_seconds / sample.count * 1e6

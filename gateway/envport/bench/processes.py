@@ -1,0 +1,95 @@
+"""Processes of the bench: starting them, and what the kernel says they used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from envport.errors import ConfigurationError
+
+__all__ = ["Process", "cpu_seconds", "memory_kb", "require_linux"]
+
+
+def require_linux() -> None:
+    """Refuse to measure where the kernel does not tell what other processes use.
+
+    Raises:
+        ConfigurationError: This is not Linux.
+    """
+    if not Path("/proc/self/smaps_rollup").exists():
+        raise ConfigurationError("the bench reads CPU and memory from Linux's /proc, which is not here")
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time that a process has used so far, user and system, of all its threads.
+
+    Read from the process's CPU clock (clock_getcpuclockid(3)): /proc/PID/stat has the same in steps of 10 ms.
+    """
+    return time.clock_gettime_ns((~pid << 3) | 2) / 1e9
+
+
+def memory_kb(pid: int) -> float:
+    """Memory that a process has to itself (USS), in KiB."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
+    return float(sum(int(line.split()[1]) for line in lines if line.startswith("Private_")))
+
+
+class Process:
+    """A module of the bench in a process of its own, which is asked and answers in lines.
+
+    Args:
+        module: The module to run.
+        *args: Its arguments.
+    """
+
+    def __init__(self, module: str, *args: str):
+        self._name = " ".join((module, *args))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def ask(self, line: str) -> str:
+        """Send a line and wait for the answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        return self.read()
+
+    def read(self) -> str:
+        """Wait for a line.
+
+        Raises:
+            RuntimeError: The process ended instead; what it had to say is on standard error.
+        """
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self._name} ended with exit code {self._process.wait()}")
+        return line.strip()
+
+    def __enter__(self) -> Self:
+        """Use it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End it: it stops by itself when its standard input ends, and is killed if it does not."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()

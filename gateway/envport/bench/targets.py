@@ -1,0 +1,59 @@
+"""What is measured: an address of a server, and how it is spoken to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["TARGETS", "Era", "ServerKind", "Target"]
+
+ServerKind = Literal["gateway", "minimal", "bare"]
+"""The gateway serving `echo`; a minimal low-level `mcp` server with the same tool; an ASGI app that echoes JSON."""
+
+Era = Literal["modern", "legacy"]
+"""MCP 2026-07-28, where each request stands alone; MCP 2025-11-25, with a session that is begun once and kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A way to call `echo`.
+
+    Attributes:
+        name: The name, as `--only` takes it.
+        title: The name for people.
+        server: The server.
+        path: The path of the endpoint; `{episode}` stands for the caller's own episode.
+        era: The protocol.
+        floor: Name of the target whose cost this one is compared with.
+    """
+
+    name: str
+    title: str
+    server: ServerKind
+    path: str
+    era: Era = "modern"
+    floor: str | None = None
+
+    @property
+    def plays(self) -> bool:
+        """Whether it is played in an episode."""
+        return self.server == "gateway"
+
+    @property
+    def passes_episode_id(self) -> bool:
+        """Whether the episode is named in the arguments of each call."""
+        return self.plays and "{episode}" not in self.path
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("bare", "floor: bare ASGI echo", "bare", "/"),
+        Target("minimal-modern", "floor: minimal mcp, modern", "minimal", "/mcp"),
+        Target("minimal-legacy", "floor: minimal mcp, legacy", "minimal", "/mcp", "legacy"),
+        Target("episode-modern", "episode URL, modern", "gateway", "/episodes/{episode}/mcp", "modern", "minimal-modern"),
+        Target("episode-legacy", "episode URL, legacy", "gateway", "/episodes/{episode}/mcp", "legacy", "minimal-legacy"),
+        Target("shared-modern", "shared endpoint, modern", "gateway", "/environments/echo/mcp", "modern", "minimal-modern"),
+    )
+}
+"""The targets by name, in the order of the report."""

@@ -1,0 +1,88 @@
+"""How an MCP client is attached: the words for Claude Code, and the settings for the others."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envport.cli import console
+
+__all__ = ["Attachment", "TOKEN_VARIABLE"]
+
+TOKEN_VARIABLE = "${ENVPORT_TOKEN}"
+"""What clients replace by the token, so that it is in no command line and no settings file."""
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """An MCP server as a client's settings name it: an address with headers, or a process.
+
+    Attributes:
+        name: What the client is to call it.
+        url: The address.
+        headers: Request headers.
+        process: The words of the process, where there is no address.
+    """
+
+    name: str
+    url: str | None = None
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    process: tuple[str, ...] = ()
+
+    @classmethod
+    def to(cls, gateway: str, name: str, *, with_token: bool) -> Attachment:
+        """To an environment of a gateway; the player starts episodes."""
+        return cls.to_address(f"{gateway}/environments/{name}/mcp", name, TOKEN_VARIABLE if with_token else None)
+
+    @classmethod
+    def to_address(cls, url: str, name: str, token: str | None) -> Attachment:
+        """To an address, such as that of an episode."""
+        return cls(name, url, {"Authorization": f"Bearer {token}"} if token is not None else {})
+
+    @classmethod
+    def to_process(cls, name: str, reference: str) -> Attachment:
+        """To a process that the client starts, from whatever directory."""
+        # Clients do not have this Python's scripts on their path.
+        script = Path(sys.executable).with_name("envport")
+        start = (str(script),) if script.is_file() else (sys.executable, "-m", "envport.cli")
+        return cls(name, process=(*start, "stdio", _from_anywhere(reference)))
+
+    @property
+    def claude_code(self) -> list[str]:
+        """The words of the command that attaches Claude Code."""
+        if self.url is None:
+            return ["claude", "mcp", "add", self.name, "--", *self.process]
+        # After the address: the option takes all words that follow it.
+        headers = [word for name, value in self.headers.items() for word in ("--header", f"{name}: {value}")]
+        return ["claude", "mcp", "add", "--transport", "http", self.name, self.url, *headers]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The `mcpServers` settings that most clients read."""
+        server: dict[str, Any]
+        if self.url is None:
+            server = {"type": "stdio", "command": self.process[0], "args": list(self.process[1:])}
+        else:
+            server = {"type": "http", "url": self.url}
+            if self.headers:
+                server["headers"] = self.headers
+        return {"mcpServers": {self.name: server}}
+
+    def show(self) -> None:
+        """Print both."""
+        console.heading("Claude Code:")
+        console.command(*self.claude_code)
+        console.line()
+        console.heading("Other clients (mcpServers in their settings):")
+        console.document(self.settings)
+
+
+def _from_anywhere(reference: str) -> str:
+    head, mark, query = reference.partition("?")
+    alias, equals, target = head.rpartition("=")
+    path, colon, attribute = target.rpartition(":")
+    if path.endswith(".py"):
+        target = f"{Path(path).resolve()}{colon}{attribute}"
+    return f"{alias}{equals}{target}{mark}{query}"

@@ -1,0 +1,125 @@
+"""`envport list` and `envport describe`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+import typer
+
+from envport.arguments import describe_allowed
+from envport.cli import console
+from envport.cli.loading import Unloadable, load_environment, load_installed
+from envport.cli.options import AsJson, gateway_url
+from envport.cli.summary import first_line
+from envport.client import Client
+from envport.episodes import Limits
+from envport.registry import EnvironmentSpec
+from envport.types import EnvironmentInfo, EpisodeLimits, Split
+
+__all__ = ["describe", "list_environments"]
+
+_OfGateway = Annotated[
+    str | None, typer.Option("--url", metavar="URL", help="Ask the gateway at this address, not this machine.")
+]
+
+
+def list_environments(url: _OfGateway = None, as_json: AsJson = False) -> None:
+    """List the environments that are installed here, or those that a gateway serves."""
+    found, unloadable = _of_gateway(url) if url is not None else _of_machine()
+    if as_json:
+        console.document(
+            [{"name": it.name, "description": it.description, "version": it.version} for it in found]
+            + [{"name": it.name, "error": it.why} for it in unloadable]
+        )
+        return
+    if not found and not unloadable:
+        console.note("No environments are installed. Serve one from a file: envport serve ./my_file.py:MyEnvironment")
+    console.rows((it.name, first_line(it.description)) for it in found)
+    if unloadable:
+        console.line()
+        console.heading("Cannot be loaded:")
+        console.rows(((it.name, it.why) for it in unloadable), style="yellow")
+
+
+def describe(
+    environment: Annotated[
+        str, typer.Argument(metavar="REFERENCE", help="The environment; its name at the gateway, with --url.")
+    ],
+    url: _OfGateway = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show an environment: its tools and their arguments, its tasks, limits and fingerprint."""
+    if url is not None:
+        with Client(gateway_url(url)) as client:
+            info = client.environment(environment)
+    else:
+        info = _info(load_environment(environment))
+    if as_json:
+        # The address of an environment that nobody serves is left out.
+        console.document({key: value for key, value in info.model_dump(mode="json").items() if value != ""})
+        return
+    console.heading(f"{info.name}, version {info.version}")
+    console.line(info.description)
+    console.line()
+    console.rows(_facts(info))
+    for tool in info.tools:
+        _show_tool(tool)
+
+
+def _of_gateway(url: str) -> tuple[list[EnvironmentInfo], list[Unloadable]]:
+    with Client(gateway_url(url)) as client:
+        return client.environments(), []
+
+
+def _of_machine() -> tuple[list[EnvironmentInfo], list[Unloadable]]:
+    specs, unloadable = load_installed()
+    return [_info(spec) for spec in specs], unloadable
+
+
+def _info(spec: EnvironmentSpec) -> EnvironmentInfo:
+    """What a gateway with the usual limits would say of it."""
+    return EnvironmentInfo(
+        name=spec.name,
+        version=spec.cls.version,
+        description=spec.description,
+        options=dict(spec.options),
+        splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
+        limits=EpisodeLimits(max_steps=spec.prototype.max_steps, idle_seconds=Limits().idle_seconds),
+        reward=spec.cls.reward,
+        fingerprint=spec.fingerprint,
+        tools=spec.listing,
+        mcp_url="",
+    )
+
+
+def _facts(info: EnvironmentInfo) -> list[tuple[str, str]]:
+    splits = ", ".join(f"{split.name} ({split.num_tasks} tasks)" for split in info.splits)
+    steps = f"{info.limits.max_steps} calls" if info.limits.max_steps is not None else "no limit of calls"
+    facts = [
+        ("options", ", ".join(f"{key}={value}" for key, value in info.options.items()) or "as by default"),
+        ("splits", splits or "none: the seed makes the episode"),
+        ("limits", f"{steps}; expires after {info.limits.idle_seconds / 60:g} minutes without one"),
+        ("reward", "the sum of the steps' rewards" if info.reward == "sum" else "the last step's reward"),
+        ("fingerprint", info.fingerprint),
+    ]
+    return [*facts, ("MCP URL", info.mcp_url)] if info.mcp_url else facts
+
+
+def _show_tool(tool: dict[str, Any]) -> None:
+    schema = cast("dict[str, Any]", tool["inputSchema"])
+    properties = cast("dict[str, dict[str, Any]]", schema["properties"])
+    console.line()
+    console.heading(f"{tool['name']}({', '.join(properties)})")
+    if description := tool.get("description"):
+        console.line(description)
+    console.rows((name, _argument(name, schema)) for name in properties)
+
+
+def _argument(name: str, schema: dict[str, Any]) -> str:
+    argument = schema["properties"][name]
+    words = describe_allowed(argument, schema)
+    if name not in schema.get("required", ()):
+        words += f"; {argument['default']!r} if not given" if "default" in argument else "; may be left out"
+    if description := argument.get("description"):
+        words += f". {description}"
+    return words

@@ -1,0 +1,73 @@
+"""What the command line prints: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["command", "document", "error", "heading", "line", "note", "printable", "rows"]
+
+# Whatever moves the cursor, rings the bell or changes colours, except for tabs and new lines.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+# Lines are never broken: an address or a command has to be copied as it is.
+_out = Console(highlight=False, soft_wrap=True)
+_err = Console(highlight=False, soft_wrap=True, stderr=True)
+
+
+def printable(text: str) -> str:
+    """Text of an environment or a gateway, without what could control the terminal."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def line(text: str = "", style: str = "") -> None:
+    """Print a line."""
+    _out.print(Text(printable(text), style))
+
+
+def heading(text: str) -> None:
+    """Print the line above a block."""
+    line(text, "bold")
+
+
+def command(*words: str) -> None:
+    """Print a command that can be pasted into a shell."""
+    line(f"  {shlex.join(words)}", "cyan")
+
+
+def document(value: Any) -> None:
+    """Print JSON for programs, without colours."""
+    # As ASCII, which every terminal and pipe can carry, and which holds no control characters.
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def rows(pairs: Iterable[tuple[str, str]], *, style: str = "bold", indent: int = 2) -> None:
+    """Print names with what there is to say about each."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in pairs:
+        table.add_row(Text(" " * indent + printable(name), style), Text(printable(text)))
+    # Without soft wrapping, which would take the second column's indentation away. A file has no width.
+    width = _out.width if _out.is_terminal or "COLUMNS" in os.environ else 10_000
+    _out.print(table, soft_wrap=False, width=width)
+
+
+def note(text: str) -> None:
+    """Say something beside the result."""
+    _err.print(Text(printable(text), "yellow"))
+
+
+def error(message: str) -> None:
+    """Say why the command failed, in one line."""
+    words = " ".join(part.strip() for part in message.splitlines() if part.strip())
+    _err.print(Text.assemble(("error:", "bold red"), " ", printable(words)))

@@ -1,0 +1,173 @@
+"""An episode as a person plays it: in this process, or at a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import mcp
+from mcp_types import CallToolResult
+
+from envport.access import ANYONE
+from envport.cli.probe import mcp_client
+from envport.client import AsyncClient
+from envport.content import text_observation
+from envport.episodes import Episode, Episodes
+from envport.errors import EpisodeFailed, EpisodeOver, InvalidArguments, ToolError, UnknownEpisode, error_from_code
+from envport.registry import EnvironmentSpec
+from envport.types import EpisodeInfo, Observation, OpenedEpisode
+
+__all__ = ["Chosen", "Game", "Played", "at_gateway", "in_process"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What to play.
+
+    Attributes:
+        split: The split to take the task from.
+        task: Index of the task.
+        seed: The seed.
+    """
+
+    split: str | None = None
+    task: int | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a call gave.
+
+    Attributes:
+        observation: What the player sees.
+        is_error: The tool refused, in words for the player.
+        misunderstood: The arguments broke the tool's schema: ask again.
+        over: The episode has ended.
+    """
+
+    observation: Observation
+    is_error: bool = False
+    misunderstood: bool = False
+    over: bool = False
+
+
+class Game(Protocol):
+    """One episode."""
+
+    @property
+    def prompt(self) -> str:
+        """What the player is told to do."""
+        ...
+
+    @property
+    def observation(self) -> Observation:
+        """The first observation."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """The seed in use."""
+        ...
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools, as MCP lists them."""
+        ...
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Played:
+        """Call a tool.
+
+        Raises:
+            EpisodeFailed: The environment broke.
+            UnknownEpisode: The episode is gone.
+        """
+        ...
+
+    async def state(self) -> EpisodeInfo:
+        """How the episode stands."""
+        ...
+
+
+@asynccontextmanager
+async def in_process(spec: EnvironmentSpec, chosen: Chosen) -> AsyncIterator[Game]:
+    """An episode in this process."""
+    episodes = Episodes({spec.name: spec})
+    async with episodes.run():
+        episode = await episodes.open(
+            spec.name, principal=ANYONE.name, split=chosen.split, task=chosen.task, seed=chosen.seed
+        )
+        yield _LocalGame(episode)
+
+
+@asynccontextmanager
+async def at_gateway(url: str, name: str, chosen: Chosen, token: str | None) -> AsyncIterator[Game]:
+    """An episode at a gateway: opened over HTTP, played over MCP, and closed in the end."""
+    async with AsyncClient(url, token=token) as client:
+        # A token that opens episodes need not be one that plays them.
+        opened = await client.open(
+            name, split=chosen.split, task=chosen.task, seed=chosen.seed, mint_token=token is not None
+        )
+        try:
+            async with mcp_client(opened.mcp_url, opened.token) as player:
+                listed = await player.list_tools()
+                tools = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed.tools]
+                yield _RemoteGame(client, opened, player, tools)
+        finally:
+            await client.close(opened.episode_id)
+
+
+class _LocalGame:
+    def __init__(self, episode: Episode):
+        self._episode = episode
+        self.prompt = episode.prompt
+        self.observation = episode.first_observation
+        self.seed = episode.request.seed
+        self.tools = episode.spec.listing
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Played:
+        try:
+            result = await self._episode.call(tool, arguments)
+        except InvalidArguments as error:
+            return Played(text_observation(str(error)), is_error=True, misunderstood=True)
+        return Played(result.observation, result.is_error, over=result.outcome is not None)
+
+    async def state(self) -> EpisodeInfo:
+        return self._episode.info()
+
+
+# What ends the play; any other refusal is one that the player may learn from.
+_FINAL = {cls.code: cls for cls in (EpisodeFailed, EpisodeOver, UnknownEpisode)}
+
+
+class _RemoteGame:
+    def __init__(self, client: AsyncClient, opened: OpenedEpisode, player: mcp.Client, tools: list[dict[str, Any]]):
+        self._client = client
+        self._player = player
+        self._episode_id = opened.episode_id
+        self.prompt = opened.prompt
+        self.observation = opened.observation
+        self.seed = opened.seed
+        self.tools = tools
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Played:
+        result = await self._player.call_tool(tool, dict(arguments))
+        if not isinstance(result, CallToolResult):
+            raise ToolError(f"tool {tool!r} asks for input in a way that cannot be answered here")
+        meta: Mapping[str, Any] = result.meta or {}
+        blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
+        observation = Observation(content=tuple(blocks))
+        code = meta.get("envport/error")
+        if code in _FINAL:
+            raise error_from_code(code, observation.text)
+        return Played(
+            observation,
+            is_error=bool(result.is_error),
+            misunderstood=code == InvalidArguments.code,
+            over="envport/outcome" in meta,
+        )
+
+    async def state(self) -> EpisodeInfo:
+        return await self._client.episode(self._episode_id)

@@ -1,0 +1,64 @@
+"""`envport open`."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+import typer
+
+from envport.cli import console
+from envport.cli.attachment import TOKEN_VARIABLE, Attachment
+from envport.cli.observation import ObservationPrinter
+from envport.cli.options import AsJson, Seed, SplitName, TaskIndex, Url, gateway_url, token
+from envport.client import Client
+from envport.types import OpenedEpisode
+
+__all__ = ["open_episode"]
+
+
+def open_episode(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the environment at the gateway.")],
+    url: Url = None,
+    split: SplitName = None,
+    task: TaskIndex = None,
+    seed: Seed = None,
+    reward_in_meta: Annotated[
+        bool, typer.Option("--reward-in-meta", help="Put rewards into _meta of MCP results. Not for evaluation.")
+    ] = False,
+    token_for_agent: Annotated[
+        bool, typer.Option("--token-for-agent", help="Mint a token that plays this episode and opens nothing else.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Open an episode at a gateway, and print its address and how to attach a player to it."""
+    with Client(gateway_url(url)) as client:
+        opened = client.open(
+            name,
+            split=split,
+            task=task,
+            seed=seed,
+            reward_in_meta=reward_in_meta,
+            mint_token=token_for_agent,
+        )
+    if as_json:
+        console.document(opened.model_dump(mode="json"))
+    else:
+        _show(name, opened)
+
+
+def _show(name: str, opened: OpenedEpisode) -> None:
+    wanted = opened.token or (TOKEN_VARIABLE if token() else None)
+    attach = Attachment.to_address(opened.mcp_url, name, wanted).claude_code
+    facts = [("episode", opened.episode_id), ("MCP URL", opened.mcp_url), ("seed", str(opened.seed))]
+    if opened.token:
+        facts.append(("token", opened.token))
+    # One column after the other, none of them folded: each is there to be copied.
+    for key, value in [*facts, ("attach", shlex.join(attach))]:
+        console.line(f"{key:8} {value}")
+    console.line()
+    console.heading("Prompt:")
+    console.line(opened.prompt)
+    console.line()
+    console.heading("First observation:")
+    ObservationPrinter().show(opened.observation)

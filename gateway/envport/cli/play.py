@@ -1,0 +1,169 @@
+"""`envport play`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Any
+
+import typer
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from envport.cli import console
+from envport.cli.game import Chosen, Game, Played, at_gateway, in_process
+from envport.cli.loading import load_environment
+from envport.cli.observation import ObservationPrinter
+from envport.cli.options import Seed, SplitName, TaskIndex, gateway_url, token
+from envport.cli.question import ask_arguments
+from envport.cli.summary import first_line
+from envport.errors import EnvportError, GatewayUnreachable
+from envport.serving import configure_logging
+
+# Gives answers that are typed a history and keys to edit them with, where Python has it.
+with contextlib.suppress(ImportError):
+    import readline  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+__all__ = ["play"]
+
+
+def play(
+    environment: Annotated[
+        str,
+        typer.Argument(
+            metavar="REFERENCE",
+            help="The environment: an installed NAME, ./path/file.py:Class or package.module:Class, with options as in "
+            "'catch?rows=8'; its name at the gateway, with --url.",
+        ),
+    ],
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Play at the gateway of this address, not in this process.")
+    ] = None,
+    split: SplitName = None,
+    task: TaskIndex = None,
+    seed: Seed = None,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback if the environment breaks in this process.")
+    ] = False,
+) -> None:
+    """Play an environment by hand, in the terminal."""
+    configure_logging("info")
+    if not debug:
+        logging.disable()
+    chosen = Chosen(split, task, seed)
+    game: AbstractAsyncContextManager[Game]
+    if url is not None:
+        game = at_gateway(gateway_url(url), environment, chosen, token())
+    else:
+        game = in_process(load_environment(environment), chosen)
+    # The episode lives in a thread of its own, so that Ctrl-C can interrupt a question.
+    with _one_error(), start_blocking_portal() as portal, portal.wrap_async_context_manager(game) as opened:
+        _Table(opened, portal).play()
+
+
+class _Left(Exception):
+    """The player has gone."""
+
+
+class _Table:
+    """A person at a game.
+
+    Args:
+        game: The episode.
+        portal: Where it lives.
+    """
+
+    def __init__(self, game: Game, portal: BlockingPortal):
+        self._game = game
+        self._portal = portal
+        self._printer = ObservationPrinter()
+        self._tools: dict[str, dict[str, Any]] = {tool["name"]: tool for tool in game.tools}
+
+    def play(self) -> None:
+        """Play to the end, or until the player leaves."""
+        self._welcome()
+        try:
+            while not self._turn().over:
+                pass
+        except (_Left, KeyboardInterrupt):
+            console.line()
+            console.line("You left; the episode is closed.", "dim")
+            return
+        self._farewell()
+
+    def _welcome(self) -> None:
+        console.line(self._game.prompt)
+        console.line()
+        console.heading("Tools:")
+        console.rows(
+            (f"{number}  {name}", first_line(tool.get("description", "")))
+            for number, (name, tool) in enumerate(self._tools.items(), 1)
+        )
+        console.line(f"Seed {self._game.seed}. Ctrl-D leaves.", "dim")
+        console.line()
+        self._printer.show(self._game.observation)
+
+    def _turn(self) -> Played:
+        console.line()
+        name = self._choose()
+        schema = self._tools[name]["inputSchema"]
+        kept: Mapping[str, Any] = {}
+        while True:
+            arguments = ask_arguments(schema, self._ask, self._tell, kept)
+            played = self._portal.call(self._game.call, name, arguments)
+            if not played.misunderstood:
+                break
+            refusal = played.observation.text
+            console.line(refusal, "red")
+            kept = {key: value for key, value in arguments.items() if repr(key) not in refusal}
+        self._printer.show(played.observation, "red" if played.is_error else "")
+        return played
+
+    def _choose(self) -> str:
+        names = list(self._tools)
+        if len(names) == 1:
+            if not self._tools[names[0]]["inputSchema"]["properties"]:
+                self._ask(f"{names[0]} (Enter calls it): ")
+            return names[0]
+        while True:
+            answer = self._ask(f"tool (1-{len(names)} or a name): ").strip()
+            if answer in names:
+                return answer
+            if answer.isdecimal() and 1 <= int(answer) <= len(names):
+                return names[int(answer) - 1]
+            console.line(f"There is no tool {answer!r}: {', '.join(names)}", "red")
+
+    def _ask(self, question: str) -> str:
+        try:
+            answer = input(console.printable(question))
+        except EOFError:
+            raise _Left from None
+        if not sys.stdin.isatty():
+            # What came through a pipe is not on the screen yet.
+            console.line(answer)
+        return answer
+
+    def _tell(self, text: str) -> None:
+        console.line(text, "dim")
+
+    def _farewell(self) -> None:
+        state = self._portal.call(self._game.state)
+        outcome = state.outcome
+        console.line()
+        console.heading(f"The episode is over. {outcome.message if outcome is not None else ''}".strip())
+        console.line(f"Reward: {state.reward:g}" if state.reward is not None else "No reward was given.")
+
+
+class _one_error(contextlib.AbstractContextManager[None]):
+    """Lets the one error out that task groups have wrapped, and names what is not envport's own."""
+
+    def __exit__(self, exc_type: Any, error: BaseException | None, traceback: Any) -> None:
+        inner = error
+        while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+            inner = inner.exceptions[0]
+        if isinstance(inner, EnvportError) and inner is not error:
+            raise inner from None
+        if inner is not None and type(inner).__module__.split(".")[0] in ("httpx2", "mcp"):
+            raise GatewayUnreachable(f"the gateway went away: {inner or type(inner).__name__}") from error

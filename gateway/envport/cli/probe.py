@@ -1,0 +1,113 @@
+"""Asking an MCP address of a gateway whether it can be attached to, as a client would find it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx2
+import mcp
+from mcp.client.streamable_http import streamable_http_client
+
+from envport.client.calls import headers_for
+from envport.errors import EnvportError, GatewayUnreachable, PermissionDenied, Unauthenticated, UnknownEnvironment
+
+__all__ = ["Probe", "mcp_client", "probe"]
+
+_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What was found at an address.
+
+    Attributes:
+        needs_token: Whether the gateway wants a token.
+        name: How the MCP server there calls itself; `None` if it could not be asked for want of a token.
+        tools: The tools that it lists.
+    """
+
+    needs_token: bool
+    name: str | None = None
+    tools: tuple[str, ...] = ()
+
+
+@asynccontextmanager
+async def mcp_client(url: str, token: str | None) -> AsyncIterator[mcp.Client]:
+    """A connected MCP client.
+
+    Raises:
+        GatewayUnreachable: What is there does not speak MCP.
+    """
+    http = httpx2.AsyncClient(headers=headers_for(token or ""), timeout=httpx2.Timeout(_SECONDS, read=None))
+    started = False
+    try:
+        async with http, mcp.Client(streamable_http_client(url, http_client=http)) as client:
+            started = True
+            yield client
+    except EnvportError:
+        raise
+    except Exception as error:
+        if started:
+            raise
+        raise GatewayUnreachable(f"{url} answers, but not as an MCP server: {_innermost(error)}") from error
+
+
+async def probe(url: str, token: str | None) -> Probe:
+    """Ask an address.
+
+    Args:
+        url: The MCP address.
+        token: The token to use if one is wanted.
+
+    Raises:
+        GatewayUnreachable: Nothing answers, or no MCP server does.
+        Unauthenticated: The token is not valid.
+        PermissionDenied: The token does not cover this address.
+        UnknownEnvironment: The gateway serves no such environment.
+    """
+    async with httpx2.AsyncClient(timeout=_SECONDS) as http:
+        answer = await _ask(http, url, None)
+        needs_token = answer.status_code == 401
+        if needs_token and token is None:
+            return Probe(needs_token=True)
+        if needs_token:
+            answer = await _ask(http, url, token)
+    _refuse(answer, url)
+    async with mcp_client(url, token if needs_token else None) as client:
+        listed = await client.list_tools()
+        name = client.server_info.name if client.server_info is not None else ""
+        return Probe(needs_token, name, tuple(tool.name for tool in listed.tools))
+
+
+async def _ask(http: httpx2.AsyncClient, url: str, token: str | None) -> httpx2.Response:
+    try:
+        # Of no protocol revision, so that it is answered at once and changes nothing.
+        return await http.request("OPTIONS", url, headers=headers_for(token or ""))
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise GatewayUnreachable(f"no answer from {url}: {error or type(error).__name__}") from error
+
+
+def _refuse(answer: httpx2.Response, url: str) -> None:
+    if answer.status_code == 401:
+        raise Unauthenticated(f"{url} does not accept the token in ENVPORT_TOKEN")
+    if answer.status_code == 403:
+        raise PermissionDenied(f"{url} is not covered by the token in ENVPORT_TOKEN")
+    if answer.status_code == 404:
+        raise UnknownEnvironment(_message(answer) or f"there is nothing at {url}")
+    if answer.status_code == 421:
+        raise GatewayUnreachable(f"{url} is a gateway that does not answer by this name: see --allowed-host of serve")
+
+
+def _message(answer: httpx2.Response) -> str | None:
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

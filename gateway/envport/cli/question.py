@@ -1,0 +1,173 @@
+"""Asking a person for a tool's arguments, one question for each property of its JSON Schema.
+
+Nothing is judged here: what cannot be read as the schema's type goes to the tool as text, so that the words of a
+refusal are the tool's own, as a model would read them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, cast
+
+from envport.arguments import describe_allowed
+
+__all__ = ["Ask", "ask_arguments"]
+
+Ask = Callable[[str], str]
+"""Shows a question and returns the line that was answered."""
+
+_Schema = Mapping[str, Any]
+
+_LEFT_OUT: Final = object()
+_YES, _NO = frozenset({"y", "yes", "true"}), frozenset({"n", "no", "false"})
+
+
+def ask_arguments(schema: _Schema, ask: Ask, tell: Callable[[str], None], kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask for all arguments of a tool.
+
+    Args:
+        schema: The tool's input schema.
+        ask: Asks for one line.
+        tell: Shows a line.
+        kept: Arguments of a refused call that were not what was wrong: an empty answer keeps them.
+    """
+    arguments: dict[str, Any] = {}
+    required = schema.get("required", ())
+    for name, declared in cast("Mapping[str, _Schema]", schema["properties"]).items():
+        question = _Question.about(name, declared, schema, required=name in required)
+        if question.certain:
+            arguments[name] = question.choices[0]
+            continue
+        for text in question.introduction:
+            tell(text)
+        answer = question.read(ask(question.label(kept)).strip(), kept)
+        if answer is not _LEFT_OUT:
+            arguments[name] = answer
+    return arguments
+
+
+@dataclass(frozen=True)
+class _Question:
+    name: str
+    description: str
+    allowed: str
+    kinds: frozenset[str]
+    choices: tuple[Any, ...]
+    required: bool
+    nullable: bool
+    default: Any
+
+    @classmethod
+    def about(cls, name: str, declared: _Schema, root: _Schema, *, required: bool) -> _Question:
+        branches = _branches(declared, root)
+        choices = tuple(value for branch in branches for value in _choices(branch))
+        every_branch_is_closed = all(_choices(branch) or branch.get("type") == "null" for branch in branches)
+        kinds = frozenset(kind for branch in branches for kind in _kinds(branch))
+        return cls(
+            name=name,
+            description=str(declared.get("description", "")),
+            allowed=describe_allowed(declared, root),
+            kinds=kinds - {"null"},
+            choices=tuple(value for value in choices if value is not None) if every_branch_is_closed else (),
+            required=required,
+            nullable="null" in kinds or None in choices,
+            default=declared.get("default", _LEFT_OUT),
+        )
+
+    @property
+    def certain(self) -> bool:
+        """Whether there is nothing to choose."""
+        return self.required and len(self.choices) == 1 and not self.nullable
+
+    @property
+    def numbered(self) -> bool:
+        """Whether choices can be named by their number: not where they are numbers themselves."""
+        return bool(self.choices) and all(isinstance(value, str) for value in self.choices)
+
+    @property
+    def introduction(self) -> list[str]:
+        """What is shown above the question."""
+        lines = [f"{self.name}: {self.description}"] if self.description else []
+        if self.numbered:
+            lines.extend(f"  {number}  {value}" for number, value in enumerate(self.choices, 1))
+        if self.kinds & {"object", "array"}:
+            lines.append(f"  as JSON: {self.allowed}")
+        return lines
+
+    def label(self, kept: Mapping[str, Any]) -> str:
+        """The question itself."""
+        words = self.name
+        if self.numbered:
+            words += f" (1-{len(self.choices)} or a name)"
+        elif not self.kinds & {"object", "array"}:
+            words += f" ({self.allowed})"
+        if self.name in kept:
+            words += f" [{_shown(kept[self.name])}]"
+        elif self.default is not _LEFT_OUT:
+            words += f" [{_shown(self.default)}]"
+        elif not self.required:
+            words += " [leave out]"
+        return f"{words}: "
+
+    def read(self, answer: str, kept: Mapping[str, Any]) -> Any:
+        """The value that an answer means; what is not understood stays text, for the tool to refuse."""
+        if not answer:
+            return kept.get(self.name, _LEFT_OUT)
+        if self.choices:
+            return self._choice(answer)
+        if answer == "null" and self.nullable:
+            return None
+        if self.kinds == {"boolean"}:
+            return answer.lower() in _YES if answer.lower() in _YES | _NO else answer
+        if self.kinds == {"string"}:
+            return "" if answer == '""' else answer
+        return _json(answer)
+
+    def _choice(self, answer: str) -> Any:
+        for value in self.choices:
+            if answer == _shown(value):
+                return value
+        if self.numbered and answer.isdecimal() and 1 <= int(answer) <= len(self.choices):
+            return self.choices[int(answer) - 1]
+        return None if answer == "null" and self.nullable else answer
+
+
+def _branches(schema: _Schema, root: _Schema) -> list[_Schema]:
+    """The alternatives of a schema, without references at their heads."""
+    seen: set[str] = set()
+    while (reference := schema.get("$ref")) is not None and reference not in seen:
+        seen.add(reference)
+        definitions = cast("Mapping[str, _Schema]", root.get("$defs", {}))
+        schema = definitions.get(str(reference).removeprefix("#/$defs/"), {})
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            return [branch for choice in schema[key] for branch in _branches(choice, root)]
+    return [schema]
+
+
+def _choices(schema: _Schema) -> list[Any]:
+    return [schema["const"]] if "const" in schema else list(schema.get("enum", ()))
+
+
+def _kinds(schema: _Schema) -> list[str]:
+    kinds = schema.get("type", "any")
+    return [kinds] if isinstance(kinds, str) else list(kinds)
+
+
+def _json(answer: str) -> Any:
+    try:
+        value = json.loads(answer, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return answer
+    return answer if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value)

@@ -1,0 +1,143 @@
+"""`envport serve`."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from envport.cli import console
+from envport.cli.attachment import Attachment
+from envport.cli.loading import Unloadable, load_environment, load_installed
+from envport.cli.summary import first_line
+from envport.episodes import Limits
+from envport.serving import LogLevel, Service, Settings, configure_logging
+
+__all__ = ["serve"]
+
+_ACCESS, _LIMITS = "Access", "Limits"
+_DEFAULTS = Limits()
+
+
+def serve(
+    references: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[REFERENCE]...",
+            help="What to serve: installed NAMEs, ./path/file.py:Class or package.module:Class. Options follow a "
+            "question mark ('catch?rows=8'), another name comes first ('small=catch?rows=5'). "
+            "Everything that is installed, if nothing is given.",
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Name or address to bind to.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind to; 0 for a free one.")] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="TOML file with a [[tokens]] table for each token: name, scopes (control, play), and token or sha256. "
+            "A single token can come from ENVPORT_TOKEN instead.".replace("[", r"\["),
+            rich_help_panel=_ACCESS,
+        ),
+    ] = None,
+    allow_unauthenticated: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unauthenticated",
+            help="Let other machines in without tokens: whoever reaches the gateway may do everything.",
+            rich_help_panel=_ACCESS,
+        ),
+    ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Host name that clients may call the gateway by, beside the one it is bound to; '*' for any. "
+            "May be repeated.",
+            rich_help_panel=_ACCESS,
+        ),
+    ] = None,
+    allowed_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="Origin of web pages that may call the gateway, such as https://app.example.com. May be repeated.",
+            rich_help_panel=_ACCESS,
+        ),
+    ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Address as clients see it, if a proxy stands in front.", rich_help_panel=_ACCESS
+        ),
+    ] = None,
+    max_episodes: Annotated[
+        int, typer.Option(min=1, help="Live episodes in all.", rich_help_panel=_LIMITS)
+    ] = _DEFAULTS.max_episodes,
+    max_episodes_per_principal: Annotated[
+        int | None,
+        typer.Option(min=1, help="Live episodes of one token's holder; no limit if not given.", rich_help_panel=_LIMITS),
+    ] = _DEFAULTS.max_episodes_per_principal,
+    idle_seconds: Annotated[
+        float, typer.Option(min=1, help="An episode expires after so long without a call.", rich_help_panel=_LIMITS)
+    ] = _DEFAULTS.idle_seconds,
+    wait_seconds: Annotated[
+        float, typer.Option(min=0, help="How long a request waits for room when all is full.", rich_help_panel=_LIMITS)
+    ] = _DEFAULTS.wait_seconds,
+    log_level: Annotated[
+        LogLevel, typer.Option(help="Least severe messages to log, to standard error; debug logs every request.")
+    ] = "info",
+) -> None:
+    """Serve environments over MCP and HTTP, each session in an episode of its own.
+
+    Without tokens, only this machine can reach the gateway.
+    """
+    configure_logging(log_level)
+    specs, unloadable = load_installed() if not references else ([load_environment(it) for it in references], [])
+    settings = Settings(
+        host=host,
+        port=port,
+        token_file=token_file,
+        allow_unauthenticated=allow_unauthenticated,
+        allowed_hosts=tuple(allowed_host or ()),
+        allowed_origins=tuple(allowed_origin or ()),
+        public_url=public_url,
+        limits=Limits(
+            max_episodes=max_episodes,
+            max_episodes_per_principal=max_episodes_per_principal,
+            idle_seconds=idle_seconds,
+            wait_seconds=wait_seconds,
+        ),
+        log_level=log_level,
+    )
+    service = Service(settings, specs, os.environ)
+    service.run(lambda: _greet(service, unloadable))
+
+
+def _greet(service: Service, unloadable: list[Unloadable]) -> None:
+    """Say what is served and what to do next."""
+    environments = service.gateway.episodes.environments
+    url, secured = service.url, service.gateway.access.required
+    count = f"{len(environments)} environment{'s' if len(environments) != 1 else ''}"
+    console.heading(f"envport {version('envport')} serves {count} at {url}")
+    console.rows((name, first_line(spec.description)) for name, spec in environments.items())
+    if unloadable:
+        console.line()
+        console.heading("Not served:")
+        console.rows(((it.name, it.why) for it in unloadable), style="yellow")
+    name = next(iter(environments))
+    console.line()
+    console.heading("Attach Claude Code (for other clients: envport attach NAME):")
+    console.command(*Attachment.to(url, name, with_token=secured).claude_code)
+    console.heading("Play by hand, in another terminal:")
+    console.command("envport", "play", name, "--url", url)
+    console.heading("Open episodes from a program:")
+    console.line(f"  {url}/docs", "cyan")
+    if secured:
+        console.line("Every request needs a token; clients take it from the variable ENVPORT_TOKEN.")
+    if service.exposed:
+        console.note("Warning: there are no tokens. Whoever reaches this address may play and control everything.")
+    console.line("Stop with Ctrl-C.", "dim")

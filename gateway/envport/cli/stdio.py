@@ -1,0 +1,25 @@
+"""`envport stdio`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import anyio
+
+from envport.cli.loading import load_environment
+from envport.cli.options import Reference, Seed, SplitName, TaskIndex
+from envport.mcp.stdio import serve_stdio
+from envport.serving import configure_logging
+
+__all__ = ["stdio"]
+
+
+def stdio(reference: Reference, split: SplitName = None, task: TaskIndex = None, seed: Seed = None) -> None:
+    """Serve one environment on standard input and output, for MCP clients that start a process.
+
+    With --split, --task or --seed the process plays one fixed episode and shows exactly the environment's
+    tools; without, the player starts episodes.
+    """
+    configure_logging("info")
+    spec = load_environment(reference)
+    anyio.run(partial(serve_stdio, spec, split=split, task=task, seed=seed))

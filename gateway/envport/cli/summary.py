@@ -1,0 +1,10 @@
+"""Short forms of what environments say about themselves."""
+
+from __future__ import annotations
+
+__all__ = ["first_line"]
+
+
+def first_line(description: str) -> str:
+    """The first paragraph of a description, in one line; a dash if there is none."""
+    return " ".join(description.strip().partition("\n\n")[0].split()) or "-"

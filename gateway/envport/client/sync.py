@@ -1,0 +1,121 @@
+"""The sync client of the control plane."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self, TypeVar
+
+import httpx2
+
+from envport.client import calls
+from envport.client.calls import Call, Chosen
+from envport.errors import GatewayUnreachable
+from envport.types import EnvironmentInfo, EpisodeInfo, OpenedEpisode, TaskPage, Trajectory
+
+__all__ = ["Client"]
+
+ResultT = TypeVar("ResultT")
+
+
+class Client:
+    """Opens, watches and closes episodes of a gateway, waiting for each answer. The episodes are played over MCP.
+
+    Args:
+        url: Address of the gateway, such as `http://127.0.0.1:8000`.
+        token: Bearer token with the scope `control`; `ENVPORT_TOKEN` if not given.
+        timeout: Seconds to wait for an answer; opening an episode may take as long as its environment does.
+
+    Every method raises the gateway's own errors (`envport.errors`), and `GatewayUnreachable` without an answer.
+    """
+
+    def __init__(self, url: str, *, token: str | None = None, timeout: float = 60.0):
+        self.url = url.rstrip("/")
+        self._http = httpx2.Client(base_url=self.url, headers=calls.headers_for(token), timeout=timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close_connections()
+
+    def close_connections(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def environments(self) -> list[EnvironmentInfo]:
+        """The environments that are served."""
+        return self._send(calls.environments())
+
+    def environment(self, name: str) -> EnvironmentInfo:
+        """One environment: its tools, splits and limits."""
+        return self._send(calls.environment(name))
+
+    def tasks(self, name: str, *, split: str | None = None, offset: int = 0, limit: int = 100) -> TaskPage:
+        """A page of the tasks of a split, the first one if none is named; at most 1,000 a page."""
+        return self._send(calls.tasks(name, split, offset, limit))
+
+    def open(
+        self,
+        environment: str,
+        *,
+        split: str | None = None,
+        task: Chosen | None = None,
+        seed: int | None = None,
+        reward_in_meta: bool = False,
+        mint_token: bool = False,
+    ) -> OpenedEpisode:
+        """Open an episode.
+
+        Args:
+            environment: Name of the environment.
+            split: The split to take the task from; the first one if not given.
+            task: Index of the task, or a task of one's own; the seed chooses if not given.
+            seed: The seed; drawn if not given. The same task and seed give the same episode.
+            reward_in_meta: Whether MCP results carry the reward in `_meta`. Not for evaluation.
+            mint_token: Whether to return a bearer token that plays this episode and opens nothing else.
+
+        Raises:
+            UnknownEnvironment: The environment is not served.
+            UnknownTask: It has no such split or task.
+            AtCapacity: There was no room in time; says when to try again.
+            EpisodeFailed: The environment broke.
+        """
+        choice = calls.choice(split, task, seed)
+        call = calls.open_episode(environment, choice, reward_in_meta=reward_in_meta, mint_token=mint_token)
+        return self._send(call)
+
+    def episode(self, episode_id: str) -> EpisodeInfo:
+        """The state of an episode: status, outcome, steps, rewards, timing."""
+        return self._send(calls.episode(episode_id))
+
+    def keep_alive(self, episode_id: str) -> EpisodeInfo:
+        """Start the idle limit of an episode anew."""
+        return self._send(calls.keep_alive(episode_id))
+
+    def reset(
+        self,
+        episode_id: str,
+        *,
+        split: str | None = None,
+        task: Chosen | None = None,
+        seed: int | None = None,
+    ) -> OpenedEpisode:
+        """Start an episode over: with the same task and seed, unless others are given."""
+        return self._send(calls.reset(episode_id, calls.choice(split, task, seed)))
+
+    def close(self, episode_id: str) -> EpisodeInfo:
+        """Close an episode and return its last state. Closing it again changes nothing."""
+        return self._send(calls.close(episode_id))
+
+    def trajectory(self, episode_id: str) -> Trajectory:
+        """What happened in an episode."""
+        return self._send(calls.trajectory(episode_id))
+
+    def _send(self, call: Call[ResultT]) -> ResultT:
+        try:
+            response = self._http.request(call.method, call.path, json=call.json, params=call.params)
+        except httpx2.HTTPError as error:
+            raise GatewayUnreachable(f"no answer from {self.url}: {error or type(error).__name__}") from error
+        return call.read(response)

@@ -1,0 +1,247 @@
+"""The routes of the control plane."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+
+from envport.access import ANYONE, Access, Principal
+from envport.episodes import Episode, Episodes
+from envport.http.problems import add_error_handlers
+from envport.registry import EnvironmentSpec
+from envport.types import (
+    EnvironmentInfo,
+    EpisodeInfo,
+    EpisodeLimits,
+    OpenedEpisode,
+    Split,
+    Task,
+    TaskPage,
+    Trajectory,
+)
+
+__all__ = ["PRINCIPAL_KEY", "ControlPlane", "control_plane"]
+
+PRINCIPAL_KEY = "envport.principal"
+"""Where the gate puts the principal into the ASGI scope."""
+
+PROBES = frozenset({"/healthz", "/readyz"})
+"""Routes that need no token."""
+
+_PAGE = 1_000
+
+
+class ChosenTask(BaseModel):
+    """Which task to play; without a choice, the seed chooses from the first split."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    split: Annotated[str | None, Field(description="The split to take the task from; the first one if not given.")] = (
+        None
+    )
+    task: Annotated[
+        StrictInt | Task | None, Field(description="Index of the task in the split, or a task of one's own.")
+    ] = None
+    seed: Annotated[
+        StrictInt | None,
+        Field(description="From 0 to 2**63-1. The same task and seed give the same episode."),
+    ] = None
+
+
+class OpenEpisode(ChosenTask):
+    """A request for an episode."""
+
+    environment: Annotated[str, Field(description="Name of the environment.")]
+    reward_in_meta: Annotated[
+        StrictBool, Field(description="Put the reward into `_meta` of MCP results. Not for evaluation.")
+    ] = False
+    mint_token: Annotated[
+        StrictBool, Field(description="Return a bearer token that plays this episode and opens nothing else.")
+    ] = False
+
+
+class ControlPlane:
+    """What the routes work on.
+
+    Args:
+        episodes: The table of episodes.
+        access: Mints tokens of single episodes.
+        public_url: Address of the gateway as clients see it; that of each request if not given.
+    """
+
+    def __init__(self, episodes: Episodes, access: Access, public_url: str | None = None):
+        self.episodes = episodes
+        self.access = access
+        self.public_url = public_url.rstrip("/") if public_url else None
+        self.ready = False
+
+    def url(self, request: Request, path: str) -> str:
+        """An address of this gateway."""
+        return f"{self.public_url or str(request.base_url).rstrip('/')}{path}"
+
+    def describe(self, request: Request, spec: EnvironmentSpec) -> EnvironmentInfo:
+        """An environment, in full."""
+        return EnvironmentInfo(
+            name=spec.name,
+            version=spec.cls.version,
+            description=spec.description,
+            options=dict(spec.options),
+            splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
+            limits=EpisodeLimits(max_steps=spec.prototype.max_steps, idle_seconds=self.episodes.limits.idle_seconds),
+            reward=spec.cls.reward,
+            fingerprint=spec.fingerprint,
+            tools=spec.listing,
+            mcp_url=self.url(request, f"/environments/{spec.name}/mcp"),
+        )
+
+    def opened(self, request: Request, episode: Episode, token: str | None = None) -> OpenedEpisode:
+        """What opening an episode gives."""
+        return OpenedEpisode(
+            episode_id=episode.handle,
+            mcp_url=self.url(request, f"/episodes/{episode.handle}/mcp"),
+            prompt=episode.prompt,
+            observation=episode.first_observation,
+            seed=episode.request.seed,
+            token=token,
+        )
+
+
+def _plane(request: Request) -> ControlPlane:
+    return request.app.state.plane
+
+
+def _principal(request: Request) -> Principal:
+    principal: Principal = request.scope.get(PRINCIPAL_KEY, ANYONE)
+    return principal
+
+
+Plane = Annotated[ControlPlane, Depends(_plane)]
+Caller = Annotated[Principal, Depends(_principal)]
+
+router = APIRouter()
+
+
+@router.get("/environments", tags=["environments"])
+async def list_environments(request: Request, plane: Plane) -> list[EnvironmentInfo]:
+    """The environments that are served."""
+    return [plane.describe(request, spec) for spec in plane.episodes.environments.values()]
+
+
+@router.get("/environments/{name}", tags=["environments"])
+async def describe_environment(name: str, request: Request, plane: Plane) -> EnvironmentInfo:
+    """One environment: its tools, splits and limits."""
+    return plane.describe(request, plane.episodes.environment(name))
+
+
+@router.get("/environments/{name}/tasks", tags=["environments"])
+async def list_tasks(
+    name: str,
+    plane: Plane,
+    split: Annotated[str | None, Query(description="The first split if not given.")] = None,
+    offset: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=_PAGE)] = 100,
+) -> TaskPage:
+    """The tasks of a split, by page."""
+    spec = plane.episodes.environment(name)
+    chosen = split if split is not None else spec.default_split
+    if chosen is None:
+        return TaskPage(split="", total=0, offset=offset, tasks=[])
+    total = spec.num_tasks(chosen)
+    tasks = [spec.task(chosen, index) for index in range(offset, min(offset + limit, total))]
+    return TaskPage(split=chosen, total=total, offset=offset, tasks=tasks)
+
+
+@router.post("/episodes", status_code=201, tags=["episodes"])
+async def open_episode(body: OpenEpisode, request: Request, plane: Plane, caller: Caller) -> OpenedEpisode:
+    """Open an episode: waits a bounded time for room, then 503 with Retry-After."""
+    episode = await plane.episodes.open(
+        body.environment,
+        principal=caller.name,
+        split=body.split,
+        task=body.task,
+        seed=body.seed,
+        reward_in_meta=body.reward_in_meta,
+    )
+    token = plane.access.mint(caller, episode.handle) if body.mint_token else None
+    return plane.opened(request, episode, token)
+
+
+@router.get("/episodes/{episode_id}", tags=["episodes"])
+async def get_episode(episode_id: str, plane: Plane, caller: Caller) -> EpisodeInfo:
+    """The state of an episode: status, outcome, steps, rewards, timing."""
+    return plane.episodes.look_up(episode_id, caller.name).info(plane.episodes.limits.idle_seconds)
+
+
+@router.post("/episodes/{episode_id}/keepalive", tags=["episodes"])
+async def keep_episode(episode_id: str, plane: Plane, caller: Caller) -> EpisodeInfo:
+    """Start the idle limit of an episode anew, where its player takes long to think."""
+    episode = plane.episodes.find(episode_id, caller.name)
+    episode.touch()
+    return episode.info(plane.episodes.limits.idle_seconds)
+
+
+@router.post("/episodes/{episode_id}/reset", tags=["episodes"])
+async def reset_episode(
+    episode_id: str, request: Request, plane: Plane, caller: Caller, body: ChosenTask | None = None
+) -> OpenedEpisode:
+    """Start an episode over: with the same task and seed, unless others are given."""
+    choice = body or ChosenTask()
+    episode = plane.episodes.find(episode_id, caller.name)
+    await plane.episodes.reset(episode, split=choice.split, task=choice.task, seed=choice.seed)
+    return plane.opened(request, episode)
+
+
+@router.delete("/episodes/{episode_id}", tags=["episodes"])
+async def close_episode(episode_id: str, plane: Plane, caller: Caller) -> EpisodeInfo:
+    """Close an episode and return its last state. Closing it again changes nothing."""
+    episode = plane.episodes.look_up(episode_id, caller.name)
+    plane.episodes.close_soon(episode)
+    return episode.info(plane.episodes.limits.idle_seconds)
+
+
+@router.get("/episodes/{episode_id}/trajectory", tags=["episodes"])
+async def get_trajectory(episode_id: str, plane: Plane, caller: Caller) -> Trajectory:
+    """What happened in an episode."""
+    episode = plane.episodes.look_up(episode_id, caller.name)
+    first, steps, dropped = await plane.episodes.trajectories.read(episode_id)
+    return Trajectory(
+        episode=episode.info(plane.episodes.limits.idle_seconds),
+        environment_version=episode.spec.cls.version,
+        fingerprint=episode.spec.fingerprint,
+        first_observation=first,
+        steps=list(steps),
+        dropped_steps=dropped,
+    )
+
+
+@router.get("/healthz", tags=["health"])
+async def health() -> dict[str, str]:
+    """Whether the process answers."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz", tags=["health"])
+async def readiness(plane: Plane, response: Response) -> dict[str, Any]:
+    """Whether new episodes are taken."""
+    if not plane.ready:
+        response.status_code = 503
+    limits = plane.episodes.limits
+    return {
+        "status": "ready" if plane.ready else "stopping",
+        "live": plane.episodes.live,
+        "capacity": limits.max_episodes,
+    }
+
+
+def control_plane(plane: ControlPlane, version: str) -> FastAPI:
+    """The FastAPI application of the control plane."""
+    app = FastAPI(
+        title="envport",
+        version=version,
+        summary="Control plane: environments, tasks and episodes. The episodes are played over MCP.",
+        redoc_url=None,
+    )
+    app.state.plane = plane
+    app.include_router(router)
+    add_error_handlers(app)
+    return app

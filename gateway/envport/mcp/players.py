@@ -1,0 +1,113 @@
+"""Who is calling, and which episode the call is for: the one thing in which the transports differ."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+from mcp.server.context import ServerRequestContext
+
+from envport.access import Principal
+from envport.episodes import Episode, EpisodeRequest, Episodes
+
+__all__ = ["PLAYER_KEY", "FixedEpisode", "Player", "PlayerOf", "SessionEpisodes", "player_of_request"]
+
+PLAYER_KEY = "envport.player"
+"""Where the HTTP surface puts the `Player` into the ASGI scope."""
+
+_SESSION_HEADER = "mcp-session-id"
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """The caller of a request.
+
+    Attributes:
+        principal: Who it is.
+        episode: The episode, where the address or a header names it.
+        session: What outlives the request and can remember an episode: a session of the handshake era, or the
+            stdio process. `None` where every request stands alone.
+    """
+
+    principal: Principal
+    episode: Episode | None = None
+    session: str | None = None
+
+
+PlayerOf = Callable[[ServerRequestContext[Any, Any]], Player]
+
+
+def player_of_request(ctx: ServerRequestContext[Any, Any]) -> Player:
+    """The player whom the HTTP surface put into the request's scope."""
+    request = ctx.request
+    assert request is not None
+    player: Player = request.scope[PLAYER_KEY]
+    if player.episode is None and (session := request.headers.get(_SESSION_HEADER)) is not None:
+        return Player(player.principal, None, session)
+    return player
+
+
+class SessionEpisodes:
+    """Which episode each session played last. Forgets the sessions that have been quiet for longest.
+
+    Args:
+        max_sessions: How many sessions to remember.
+    """
+
+    def __init__(self, max_sessions: int = 10_000):
+        self._max_sessions = max_sessions
+        self._handles: OrderedDict[str, str] = OrderedDict()
+
+    def get(self, session: str | None) -> str | None:
+        """The handle of the episode that the session played last."""
+        return self._handles.get(session) if session is not None else None
+
+    def remember(self, session: str | None, handle: str) -> None:
+        """Note that the session plays this episode."""
+        if session is None:
+            return
+        self._handles[session] = handle
+        self._handles.move_to_end(session)
+        if len(self._handles) > self._max_sessions:
+            self._handles.popitem(last=False)
+
+
+class FixedEpisode:
+    """The one episode of a stdio process, opened when it is first needed and never at the handshake.
+
+    Args:
+        episodes: The table of episodes.
+        environment: Name of the environment.
+        principal: Who the episode belongs to.
+        request: What it is opened with.
+    """
+
+    def __init__(self, episodes: Episodes, environment: str, principal: str, request: EpisodeRequest):
+        self._episodes = episodes
+        self._environment = environment
+        self._principal = principal
+        self._request = request
+        self._lock = anyio.Lock()
+        self._episode: Episode | None = None
+        self._shown = False
+
+    async def get(self) -> Episode:
+        """The episode; opened now if it has not been."""
+        async with self._lock:
+            if self._episode is None:
+                self._episode = await self._episodes.open(
+                    self._environment,
+                    principal=self._principal,
+                    split=self._request.split,
+                    task=self._request.task if self._request.task_index is None else self._request.task_index,
+                    seed=self._request.seed,
+                )
+            return self._episode
+
+    def take_opening(self) -> bool:
+        """Whether the next result should begin with the first observation: true once."""
+        shown, self._shown = self._shown, True
+        return not shown

@@ -1,0 +1,69 @@
+"""What tool calls answer, in wire form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from envport.content import text_block
+from envport.episodes import CallResult, Episode
+from envport.types import ContentBlock, Observation
+
+__all__ = ["opening_blocks", "prompt_messages", "tool_error", "tool_result"]
+
+
+def tool_result(result: CallResult, episode: Episode, before: Iterable[ContentBlock] = ()) -> dict[str, Any]:
+    """The MCP result of a tool call.
+
+    Args:
+        result: What the call gave.
+        episode: The episode; says whether the reward may be shown.
+        before: Blocks to put in front, where the call also started the episode.
+    """
+    wire: dict[str, Any] = {"content": [*before, *result.observation.content]}
+    if result.observation.structured_content is not None:
+        wire["structuredContent"] = result.observation.structured_content
+    wire["isError"] = result.is_error
+    wire["resultType"] = "complete"
+    meta: dict[str, Any] = {
+        "envport/step": result.step,
+        "envport/terminated": result.terminated,
+        "envport/truncated": result.truncated,
+    }
+    if result.outcome is not None:
+        meta["envport/outcome"] = result.outcome.reason
+    # One of the eras drops a null from `_meta`, so both leave it out: no key means no reward.
+    if episode.request.reward_in_meta and result.reward is not None:
+        meta["envport/reward"] = result.reward
+    wire["_meta"] = meta
+    return wire
+
+
+def tool_error(message: str, code: str, before: Iterable[ContentBlock] = ()) -> dict[str, Any]:
+    """A tool error that the model reads: says what was wrong and what to do next."""
+    return {
+        "content": [*before, text_block(message)],
+        "isError": True,
+        "resultType": "complete",
+        "_meta": {"envport/error": code},
+    }
+
+
+def opening_blocks(episode: Episode, idle_seconds: float) -> list[ContentBlock]:
+    """What a player who starts an episode needs to know: the handle, the prompt, the first observation."""
+    lines = [
+        f"episode_id: {episode.handle}",
+        f"Pass this episode_id in every call. The episode expires after {idle_seconds / 60:g} minutes without a call.",
+    ]
+    blocks = [text_block("\n".join(lines))]
+    if episode.prompt:
+        blocks.append(text_block(episode.prompt))
+    return [*blocks, *episode.first_observation.content]
+
+
+def prompt_messages(prompt: str, first: Observation | None) -> list[dict[str, Any]]:
+    """An MCP prompt that tells a model what to do, with the first observation if there is one."""
+    blocks = [text_block(prompt)] if prompt else []
+    if first is not None:
+        blocks.extend(first.content)
+    return [{"role": "user", "content": block} for block in blocks]

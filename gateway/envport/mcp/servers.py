@@ -1,0 +1,312 @@
+"""One MCP server for each way to meet an environment: inside an episode, or before one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import jsonschema
+import mcp_types as types
+from jsonschema import Draft202012Validator
+from jsonschema.protocols import Validator
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
+
+from envport.arguments import explain_json_schema_error
+from envport.environment import ToolHints
+from envport.episodes import Episode, Episodes
+from envport.errors import EnvportError, InvalidArguments, InvalidRequest, UnknownEpisode, UnknownTool
+from envport.mcp.exact import ExactResults
+from envport.mcp.players import FixedEpisode, PlayerOf, SessionEpisodes
+from envport.mcp.progress import playing
+from envport.mcp.results import opening_blocks, prompt_messages, tool_error, tool_result
+from envport.registry import EPISODE_ID, START_EPISODE, EnvironmentSpec
+from envport.types import ContentBlock
+
+__all__ = ["EpisodeServer", "FixedServer", "GoneServer", "SharedServer"]
+
+Context = ServerRequestContext[Any, Any]
+
+_PROMPT = "task"
+
+
+class _EnvironmentServer:
+    """What the servers have in common: a listing, a prompt, and tool calls whose errors the model can read."""
+
+    name = "envport"
+    version = ""
+    tools: list[dict[str, Any]]
+
+    def __init__(self) -> None:
+        self._schemas: dict[str, dict[str, Any]] = {tool["name"]: tool["inputSchema"] for tool in self.tools}
+        self.server: Server[Any] = Server(self.name, version=self.version, get_tool_input_schema=self._schemas.get)
+        self.server.add_request_handler("tools/list", types.PaginatedRequestParams, self._list_tools)
+        self.server.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
+        self.server.add_request_handler("prompts/list", types.PaginatedRequestParams, self._list_prompts)
+        self.server.add_request_handler("prompts/get", types.GetPromptRequestParams, self._get_prompt)
+        info = self.server.server_info.model_dump(mode="json", by_alias=True, exclude_none=True)
+        self.server.middleware.append(ExactResults(self.tools, info, self.instructions))
+
+    async def instructions(self, ctx: Context) -> str | None:
+        """What the model is told about this server."""
+        raise NotImplementedError
+
+    async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out a tool call."""
+        raise NotImplementedError
+
+    async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
+        """The messages of the prompt."""
+        raise NotImplementedError
+
+    async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams) -> types.ListToolsResult:
+        _refuse_cursor(params)
+        # ExactResults puts the tools in; this only has to pass the SDK's models.
+        return types.ListToolsResult(tools=[])
+
+    async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
+        try:
+            return await self.play(ctx, params.name, params.arguments or {})
+        except UnknownTool as error:
+            raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
+        except EnvportError as error:
+            return tool_error(str(error), error.code)
+
+    async def _list_prompts(self, ctx: Context, params: types.PaginatedRequestParams) -> types.ListPromptsResult:
+        _refuse_cursor(params)
+        return types.ListPromptsResult(prompts=[types.Prompt(name=_PROMPT, description="What to do here.")])
+
+    async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        if params.name != _PROMPT:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt: {params.name}; there is {_PROMPT!r}")
+        try:
+            messages = await self.prompt(ctx)
+        except EnvportError as error:
+            raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
+        return types.GetPromptResult.model_validate({"messages": messages})
+
+
+def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
+    if params.cursor is not None:
+        raise MCPError(code=types.INVALID_PARAMS, message="Unknown cursor: the list has one page")
+
+
+class EpisodeServer(_EnvironmentServer):
+    """An environment as seen from inside an episode: exactly its tools.
+
+    Args:
+        spec: The environment.
+        player_of: Finds the caller and the episode of a request.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, player_of: PlayerOf):
+        self.name, self.version = spec.name, spec.cls.version
+        self.tools = spec.listing
+        self._player_of = player_of
+        super().__init__()
+
+    async def instructions(self, ctx: Context) -> str | None:
+        """The task's prompt and the first observation."""
+        episode = self._episode(ctx)
+        return "\n\n".join(filter(None, (episode.prompt, episode.first_observation.text)))
+
+    async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call the tool in the episode."""
+        episode = self._episode(ctx)
+        return tool_result(await playing(ctx, episode, tool, arguments), episode)
+
+    async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
+        """The task's prompt and the first observation."""
+        episode = self._episode(ctx)
+        return prompt_messages(episode.prompt, episode.first_observation)
+
+    def _episode(self, ctx: Context) -> Episode:
+        episode = self._player_of(ctx).episode
+        if episode is None:
+            raise UnknownEpisode
+        return episode
+
+
+class FixedServer(_EnvironmentServer):
+    """An environment as a process that plays one episode, which begins at the first call.
+
+    Args:
+        spec: The environment.
+        fixed: The episode.
+        prompt: What the player is told to do.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, fixed: FixedEpisode, prompt: str):
+        self.name, self.version = spec.name, spec.cls.version
+        self.tools = spec.listing
+        self._fixed = fixed
+        self._prompt = prompt
+        super().__init__()
+
+    async def instructions(self, ctx: Context) -> str | None:
+        """The task's prompt; the episode has not begun yet."""
+        return f"{self._prompt}\n\nThe first result begins with the first observation.".strip()
+
+    async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call the tool in the episode."""
+        if tool not in self._schemas:
+            raise UnknownTool(f"Unknown tool: {tool}")
+        episode = await self._fixed.get()
+        before = episode.first_observation.content if self._fixed.take_opening() else ()
+        try:
+            return tool_result(await playing(ctx, episode, tool, arguments), episode, before)
+        except EnvportError as error:
+            return tool_error(str(error), error.code, before)
+
+    async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
+        """The task's prompt and the first observation."""
+        episode = await self._fixed.get()
+        return prompt_messages(episode.prompt, episode.first_observation)
+
+
+class SharedServer(_EnvironmentServer):
+    """An environment as seen before an episode: `start_episode`, and its tools with an `episode_id`.
+
+    Args:
+        spec: The environment.
+        episodes: The table of episodes.
+        player_of: Finds the caller of a request.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, episodes: Episodes, player_of: PlayerOf):
+        self.name, self.version = spec.name, spec.cls.version
+        self._spec = spec
+        self._episodes = episodes
+        self._player_of = player_of
+        self._idle_seconds = episodes.limits.idle_seconds
+        self._sessions = SessionEpisodes()
+        start = _start_episode(spec, self._idle_seconds)
+        self._start_schema: Validator = Draft202012Validator(start["inputSchema"])
+        self.tools = [start, *(_with_episode_id(tool) for tool in spec.listing)]
+        super().__init__()
+
+    async def instructions(self, ctx: Context) -> str | None:
+        """What the environment is and how an episode begins."""
+        return (
+            f"{self._spec.description}\n\nCall {START_EPISODE} to begin: it returns an {EPISODE_ID} and the first "
+            f"observation. Pass the {EPISODE_ID} in every call. "
+            f"An episode expires after {self._idle_seconds / 60:g} minutes without a call."
+        ).strip()
+
+    async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
+        """What the environment is and how an episode begins."""
+        return prompt_messages(await self.instructions(ctx) or "", None)
+
+    async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Start an episode, or call a tool in the episode that the arguments or the session name."""
+        if tool == START_EPISODE:
+            return await self._start(ctx, arguments)
+        if tool not in self._schemas:
+            raise UnknownTool(f"Unknown tool: {tool}")
+        arguments = dict(arguments)
+        handle = arguments.pop(EPISODE_ID, None)
+        if handle is not None and not isinstance(handle, str):
+            raise InvalidArguments(f"Argument {EPISODE_ID!r} has to be a string, as {START_EPISODE} returned it.")
+        episode, before = await self._find(ctx, handle, tool, arguments)
+        try:
+            return tool_result(await playing(ctx, episode, tool, arguments), episode, before)
+        except EnvportError as error:
+            return tool_error(str(error), error.code, before)
+
+    async def _start(self, ctx: Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if problems := [explain_json_schema_error(error) for error in self._start_schema.iter_errors(dict(arguments))]:
+            raise InvalidArguments("\n".join(problems))
+        episode = await self._open(ctx, arguments)
+        return {
+            "content": opening_blocks(episode, self._idle_seconds),
+            "isError": False,
+            "resultType": "complete",
+            "_meta": {"envport/episode_id": episode.handle},
+        }
+
+    async def _open(self, ctx: Context, arguments: Mapping[str, Any]) -> Episode:
+        player = self._player_of(ctx)
+        episode = await self._episodes.open(self._spec.name, principal=player.principal.name, **arguments)
+        self._sessions.remember(player.session, episode.handle)
+        return episode
+
+    async def _find(
+        self, ctx: Context, handle: str | None, tool: str, arguments: Mapping[str, Any]
+    ) -> tuple[Episode, list[ContentBlock]]:
+        player = self._player_of(ctx)
+        known = handle if handle is not None else self._sessions.get(player.session)
+        if known is None:
+            if player.session is None:
+                raise InvalidRequest(
+                    f"No episode is named: call {START_EPISODE} first and pass the {EPISODE_ID} that it returns."
+                )
+            # A call that would be refused begins nothing.
+            self._spec.tools[tool].bind(arguments)
+            episode = await self._open(ctx, {})
+            return episode, opening_blocks(episode, self._idle_seconds)
+        episode = self._episodes.find(known, player.principal.name)
+        if episode.spec is not self._spec:
+            raise UnknownEpisode
+        self._sessions.remember(player.session, known)
+        return episode, []
+
+
+class GoneServer(_EnvironmentServer):
+    """What answers for an episode that is unknown, expired, closed or foreign: alike in all four cases."""
+
+    def __init__(self) -> None:
+        self.tools = []
+        super().__init__()
+
+    async def instructions(self, ctx: Context) -> str | None:
+        """Says that there is nothing to play here."""
+        return str(UnknownEpisode())
+
+    async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Refuse."""
+        raise UnknownEpisode
+
+    async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
+        """Refuse."""
+        raise UnknownEpisode
+
+
+def _errors(validator: Validator, arguments: Mapping[str, Any]) -> list[jsonschema.ValidationError]:
+    return list(validator.iter_errors(dict(arguments)))
+
+
+def _start_episode(spec: EnvironmentSpec, idle_seconds: float) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    if splits := list(spec.splits):
+        properties["split"] = {
+            "type": "string",
+            "enum": splits,
+            "description": f"The collection of tasks to choose from; {splits[0]} if not given.",
+        }
+        properties["task"] = {
+            "type": "integer",
+            "minimum": 0,
+            "description": "Index of the task in the split; the seed chooses one if not given.",
+        }
+    properties["seed"] = {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 2**53 - 1,
+        "description": "The same task and seed give the same episode; random if not given.",
+    }
+    return {
+        "name": START_EPISODE,
+        "description": (
+            f"Start a new episode of {spec.name}. Returns an {EPISODE_ID}, to be passed in every other call, and the "
+            f"first observation. The episode expires after {idle_seconds / 60:g} minutes without a call."
+        ),
+        "inputSchema": {"type": "object", "properties": properties, "additionalProperties": False},
+        "annotations": ToolHints(read_only=False, destructive=False, open_world=False).annotations(),
+    }
+
+
+def _with_episode_id(tool: Mapping[str, Any]) -> dict[str, Any]:
+    schema = cast("dict[str, Any]", tool["inputSchema"])
+    handle = {"type": "string", "description": f"The {EPISODE_ID} that {START_EPISODE} returned."}
+    return {**tool, "inputSchema": {**schema, "properties": {**schema["properties"], EPISODE_ID: handle}}}

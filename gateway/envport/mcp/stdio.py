@@ -1,0 +1,61 @@
+"""An environment as an MCP server on standard input and output, for clients that spawn a process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
+
+from envport.access import ANYONE
+from envport.episodes import Episodes, Limits, choose
+from envport.mcp.players import FixedEpisode, Player
+from envport.mcp.servers import FixedServer, SharedServer
+from envport.registry import EnvironmentSpec
+
+__all__ = ["serve_stdio"]
+
+
+def _the_process(ctx: ServerRequestContext[Any, Any]) -> Player:
+    return Player(ANYONE, None, session="stdio")
+
+
+async def serve_stdio(
+    spec: EnvironmentSpec,
+    *,
+    limits: Limits | None = None,
+    split: str | None = None,
+    task: int | None = None,
+    seed: int | None = None,
+) -> None:
+    """Serve until standard input ends. What the environment prints goes to standard error.
+
+    Args:
+        spec: The environment.
+        limits: Limits on episodes.
+        split: With any of the choices below, the process plays one fixed episode and shows exactly the
+            environment's tools; without, the player starts episodes. Split of the task.
+        task: Index of the task.
+        seed: The seed.
+
+    Raises:
+        UnknownTask: There is no such split or task.
+        InvalidRequest: The environment has no tasks, or the seed is out of range.
+    """
+    episodes = Episodes({spec.name: spec}, limits)
+    async with episodes.run():
+        server = _server(spec, episodes, split, task, seed)
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+
+def _server(
+    spec: EnvironmentSpec, episodes: Episodes, split: str | None, task: int | None, seed: int | None
+) -> Server[Any]:
+    if split is None and task is None and seed is None:
+        return SharedServer(spec, episodes, _the_process).server
+    request = choose(spec, split, task, seed)
+    fixed = FixedEpisode(episodes, spec.name, ANYONE.name, request)
+    prompt = request.task.prompt if request.task is not None and request.task.prompt else spec.description
+    return FixedServer(spec, fixed, prompt).server

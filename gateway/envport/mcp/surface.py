@@ -1,0 +1,192 @@
+"""The MCP endpoints over HTTP: finds the episode that an address or a header names, and the server that plays it.
+
+Everything of the protocol is the SDK's: this decides which of its servers answers, before FastAPI is reached.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.lowlevel.server import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from envport.access import Principal
+from envport.episodes import Episode, Episodes
+from envport.errors import UnknownEpisode
+from envport.mcp.exact import SameBytes
+from envport.mcp.players import PLAYER_KEY, Player, player_of_request
+from envport.mcp.servers import EpisodeServer, GoneServer, SharedServer
+from envport.registry import EnvironmentSpec
+
+__all__ = ["EPISODE_HEADER", "Endpoint", "McpSurface"]
+
+EPISODE_HEADER = "envport-episode"
+"""Request header that names the episode, for clients whose URL is fixed."""
+
+_ENDPOINT = re.compile(r"/(?:episodes/(?P<episode>[^/]+)/|environments/(?P<environment>[^/]+)/)?mcp")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What an MCP address names.
+
+    Attributes:
+        episode: A handle, from the path or the header.
+        environment: Name of an environment; `None` at `/mcp` and in an episode's address.
+        conflicting: The path and the header name different episodes.
+    """
+
+    episode: str | None
+    environment: str | None
+    conflicting: bool = False
+
+    @classmethod
+    def of(cls, scope: Scope) -> Endpoint | None:
+        """The endpoint that a request is for, `None` if it is not for an MCP one."""
+        match = _ENDPOINT.fullmatch(scope["path"])
+        if match is None:
+            return None
+        named = Headers(scope=scope).get(EPISODE_HEADER)
+        in_path = match["episode"]
+        return cls(in_path or named, match["environment"], in_path is not None and named not in (None, in_path))
+
+
+class _Served:
+    """An SDK server behind its transports: plain JSON answers, and streams for tools that report progress."""
+
+    def __init__(self, server: Server[Any], streaming: Iterable[str] = (), *, stateless: bool = False):
+        self._streaming = frozenset(streaming)
+        self._plain = StreamableHTTPSessionManager(server, json_response=True, stateless=stateless)
+        # A manager owns its sessions, so that all sessions of a server have to be with the same one.
+        self._stream = StreamableHTTPSessionManager(server, json_response=False) if self._streaming else self._plain
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as stack:
+            for manager in {id(manager): manager for manager in (self._plain, self._stream)}.values():
+                await stack.enter_async_context(manager.run())
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._manager(scope).asgi_app(scope, receive, send)
+
+    def _manager(self, scope: Scope) -> StreamableHTTPSessionManager:
+        if not self._streaming:
+            return self._plain
+        headers = Headers(scope=scope)
+        modern = headers.get("mcp-protocol-version") not in (None, *HANDSHAKE_PROTOCOL_VERSIONS)
+        return self._plain if modern and headers.get("mcp-name") not in self._streaming else self._stream
+
+
+class McpSurface:
+    """ASGI application of the MCP endpoints.
+
+    Args:
+        episodes: The table of episodes.
+    """
+
+    def __init__(self, episodes: Episodes):
+        self._episodes = episodes
+        self._playing: dict[str, SameBytes] = {}
+        self._shared: dict[str, SameBytes] = {}
+        self._served: list[_Served] = []
+        for spec in episodes.environments.values():
+            streaming = [tool.name for tool in spec.tools.values() if tool.progress is not None]
+            self._playing[spec.name] = self._serve(EpisodeServer(spec, player_of_request).server, streaming)
+            self._shared[spec.name] = self._serve(SharedServer(spec, episodes, player_of_request).server, streaming)
+        # Without sessions, so that one that began while the episode was alive gets an answer too.
+        self._gone = self._serve(GoneServer().server, stateless=True)
+
+    def _serve(self, server: Server[Any], streaming: Iterable[str] = (), *, stateless: bool = False) -> SameBytes:
+        served = _Served(server, streaming, stateless=stateless)
+        self._served.append(served)
+        return SameBytes(served)
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        """Run the servers."""
+        async with AsyncExitStack() as stack:
+            for served in self._served:
+                await stack.enter_async_context(served.run())
+            yield
+
+    async def handle(
+        self, endpoint: Endpoint, principal: Principal, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer a request for an MCP endpoint.
+
+        Args:
+            endpoint: What the address names.
+            principal: Who sent the request; may use this endpoint.
+            scope: The ASGI scope.
+            receive: The ASGI receive channel.
+            send: The ASGI send channel.
+        """
+        if scope["method"] not in ("POST", "DELETE"):
+            # Nothing is ever sent unasked, so there is no stream to GET; an idle one would pin its session.
+            await Response(status_code=405, headers={"Allow": "POST, DELETE"})(scope, receive, send)
+            return
+        # The SDK binds a session to the user who opened it.
+        scope["user"] = AuthenticatedUser(_access_token(principal))
+        if endpoint.conflicting:
+            await _problem(400, "The address and the header Envport-Episode name different episodes")(
+                scope, receive, send
+            )
+            return
+        if endpoint.episode is not None:
+            episode = self._find(endpoint, principal)
+            scope[PLAYER_KEY] = Player(principal, episode)
+            app = self._gone if episode is None else self._playing[episode.spec.name]
+            await app(scope, receive, send)
+            return
+        name = endpoint.environment or self._only_environment()
+        if name not in self._shared:
+            await _problem(404, self._no_environment(endpoint.environment))(scope, receive, send)
+            return
+        scope[PLAYER_KEY] = Player(principal)
+        await self._shared[name](scope, receive, send)
+
+    def _find(self, endpoint: Endpoint, principal: Principal) -> Episode | None:
+        assert endpoint.episode is not None
+        try:
+            episode = self._episodes.find(endpoint.episode, principal.name)
+        except UnknownEpisode:
+            return None
+        return episode if endpoint.environment in (None, episode.spec.name) else None
+
+    def _only_environment(self) -> str | None:
+        return next(iter(self._shared)) if len(self._shared) == 1 else None
+
+    def _no_environment(self, name: str | None) -> str:
+        served: dict[str, EnvironmentSpec] = dict(self._episodes.environments)
+        known = ", ".join(f"/environments/{name}/mcp" for name in served)
+        if name is None:
+            return f"Several environments are served, and no header Envport-Episode is given; addresses: {known}"
+        return f"There is no environment {name!r} here; addresses: {known}"
+
+
+def _access_token(principal: Principal) -> AccessToken:
+    return AccessToken.model_construct(
+        token="",
+        client_id=principal.name,
+        scopes=[],
+        expires_at=None,
+        resource=None,
+        subject=principal.episode,
+        claims=None,
+    )
+
+
+def _problem(status: int, message: str) -> JSONResponse:
+    """An answer in the form of JSON-RPC, as MCP clients expect at an MCP address."""
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": message}}, status)

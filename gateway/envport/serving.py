@@ -1,0 +1,226 @@
+"""Running the gateway as a server: its settings, its socket, its logs, and its end."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from envport.access import Access, HostPolicy, is_loopback
+from envport.app import Gateway
+from envport.episodes import Limits
+from envport.errors import ConfigurationError, InvalidAccess
+from envport.registry import EnvironmentSpec
+
+__all__ = ["LogLevel", "Service", "Settings", "configure_logging"]
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+_BACKLOG = 2048
+# Longer than the minute for which proxies and clients keep idle connections, so that they close them first.
+_KEEP_ALIVE_SECONDS = 75
+_SHUTDOWN_SECONDS = 5
+_EVERY_ADDRESS = ("0.0.0.0", "::", "")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a gateway is served.
+
+    Attributes:
+        host: Name or address to bind to.
+        port: Port to bind to; 0 for a free one.
+        token_file: TOML file with the tokens; see `Access.load`.
+        allow_unauthenticated: Whether a gateway without tokens may be reached from other machines.
+        allowed_hosts: Names in `Host` headers that are answered, beside the one that is bound to.
+        allowed_origins: Origins of web pages that are answered, beside those of the allowed hosts.
+        public_url: Address as clients see it, if a proxy stands in front.
+        limits: Limits on episodes.
+        log_level: The least severe messages that are logged; `debug` logs every request.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token_file: Path | None = None
+    allow_unauthenticated: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    public_url: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    log_level: LogLevel = "info"
+
+    def access(self, environ: Mapping[str, str]) -> Access:
+        """The tokens, once it is sure that nothing is exposed without them.
+
+        Raises:
+            InvalidAccess: The tokens are unusable, or other machines could reach a gateway that has none.
+        """
+        access = Access.load(environ, self.token_file)
+        if access.required or self.allow_unauthenticated:
+            return access
+        cure = "give it tokens (--token-file, or ENVPORT_TOKEN), or say --allow-unauthenticated"
+        if not is_loopback(self.host):
+            where = "every address" if self.host in _EVERY_ADDRESS else self.host
+            raise InvalidAccess(
+                f"without tokens, the gateway binds to this machine's loopback address only, not to {where}: {cure}"
+            )
+        if self.public_url is not None and not is_loopback(_host_of(self.public_url)):
+            raise InvalidAccess(f"a gateway with the public address {self.public_url} would have no tokens: {cure}")
+        return access
+
+    def hosts(self) -> HostPolicy:
+        """The `Host` and `Origin` headers that are answered.
+
+        Raises:
+            InvalidAccess: A name is malformed, or every address is bound to and no name is given.
+        """
+        for name in self.allowed_hosts:
+            if not name or "/" in name or (":" in name and not _is_ipv6(name)):
+                raise InvalidAccess(f"--allowed-host is {name!r}; it has to be a name without scheme and port")
+        for origin in self.allowed_origins:
+            parts = urlsplit(origin)
+            if f"{parts.scheme}://{parts.netloc}" != origin or not parts.scheme or not parts.netloc:
+                raise InvalidAccess(f"--allowed-origin is {origin!r}; it has to be like https://app.example.com")
+        public = (_host_of(self.public_url),) if self.public_url is not None else ()
+        return HostPolicy.for_binding(self.host, (*self.allowed_hosts, *public), self.allowed_origins)
+
+    def address(self, port: int) -> str:
+        """The gateway's address, for a client to use."""
+        if self.public_url is not None:
+            return self.public_url.rstrip("/")
+        host = self.host
+        if host in _EVERY_ADDRESS:
+            host = next((name for name in self.allowed_hosts if name != "*"), "127.0.0.1")
+        return f"http://[{host.strip('[]')}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Service:
+    """A gateway with its socket, ready to run.
+
+    Args:
+        settings: How it is served.
+        environments: What is served.
+        environ: Where tokens are looked for beside the token file: the process's environment variables.
+
+    Raises:
+        ConfigurationError: The settings are unusable or unsafe, or the port cannot be had.
+    """
+
+    def __init__(self, settings: Settings, environments: Iterable[EnvironmentSpec], environ: Mapping[str, str]):
+        access = settings.access(environ)
+        hosts = settings.hosts()
+        public_url = settings.public_url
+        if public_url is not None and urlsplit(public_url).scheme not in ("http", "https"):
+            raise ConfigurationError(f"--public-url is {public_url!r}; it has to begin with http:// or https://")
+        self.settings = settings
+        self.gateway = Gateway(environments, access=access, hosts=hosts, limits=settings.limits, public_url=public_url)
+        self._socket = _bind(settings.host, settings.port)
+        self.url = settings.address(self._socket.getsockname()[1])
+
+    @property
+    def exposed(self) -> bool:
+        """Whether other machines can reach it and need no token."""
+        return not self.gateway.access.required and not is_loopback(self.settings.host)
+
+    def run(self, on_started: Callable[[], None]) -> None:
+        """Serve until SIGINT or SIGTERM, then end calls and episodes in order.
+
+        Args:
+            on_started: Called once when requests are answered.
+        """
+        config = uvicorn.Config(
+            self.gateway,
+            lifespan="on",
+            log_config=None,
+            access_log=self.settings.log_level == "debug",
+            server_header=False,
+            # The public address is a setting; forwarding headers are not trusted, so they are not read.
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        )
+        server = _Server(config, on_started)
+        # Uvicorn raises the signals that it caught again, to whom was there before: so that is itself, and
+        # the process ends in peace.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, server.handle_exit)
+        server.run(sockets=[self._socket])
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]):
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
+
+
+def configure_logging(level: LogLevel) -> None:
+    """Log to standard error: lines for people on a terminal, else a JSON object on each line."""
+    handler = logging.StreamHandler(sys.stderr)
+    people = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
+    handler.setFormatter(people if sys.stderr.isatty() else _JsonLines())
+    logging.basicConfig(level="WARNING" if level == "info" else level.upper(), handlers=[handler], force=True)
+    logging.getLogger("envport").setLevel(level.upper())
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigurationError(f"cannot bind to {host}: {error.strerror}") from None
+    # A name such as localhost has addresses of both families; clients try the older one at the latest second.
+    family, kind, protocol, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        # Two gateways may both bind to a port on which neither listens yet.
+        bound.listen(_BACKLOG)
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigurationError(
+                f"port {port} of {host} is in use: choose another with --port, or a free one with --port 0"
+            ) from None
+        raise ConfigurationError(f"cannot bind to port {port} of {host}: {error.strerror}") from None
+    return bound
+
+
+def _host_of(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def _is_ipv6(name: str) -> bool:
+    try:
+        socket.inet_pton(socket.AF_INET6, name.strip("[]"))
+    except OSError:
+        return False
+    return True

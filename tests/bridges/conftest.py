@@ -1,0 +1,28 @@
+"""The training bridge's tests need the extra `trl`; without it they are skipped, and `test_extra_trl` says why."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+MISSING = [package for package in ("trl", "torch", "transformers", "datasets") if find_spec(package) is None]
+
+THIRD_PARTY = (
+    "ignore::DeprecationWarning",
+    "ignore::FutureWarning",
+    "ignore:.*experimental feature.*:UserWarning",
+    "ignore:.*pin_memory.*:UserWarning",
+)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    return True if MISSING and collection_path.name.startswith("test_trl") else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name.startswith("test_trl"):
+            for warning in THIRD_PARTY:
+                item.add_marker(pytest.mark.filterwarnings(warning))

@@ -1,0 +1,162 @@
+"""Bad arguments: the message names the argument, the problem and what is allowed; the environment is not touched."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import AfterValidator, BaseModel, Field
+
+from envport import Environment, Task, ToolDefinition, tool
+from envport.errors import InvalidArguments
+from envport.schema import tools_of
+
+
+class Address(BaseModel):
+    street: str
+    number: int = Field(ge=1)
+
+
+def _odd(value: int) -> int:
+    if value % 2 == 0:
+        raise ValueError("it has to be odd")
+    return value
+
+
+class Picky(Environment):
+    """Takes nearly nothing."""
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return "ready"
+
+    @tool
+    def act(
+        self,
+        direction: Literal["left", "right"] = "left",
+        steps: Annotated[int, Field(ge=1, le=9)] = 1,
+        weight: Annotated[float, Field(gt=1e-5)] = 1.0,
+        name: Annotated[str, Field(pattern="^[a-z]+$", max_length=3)] = "abc",
+        flag: bool = True,
+        tags: Annotated[list[str], Field(max_length=2)] = [],  # noqa: B006 - never changed
+        address: Address | None = None,
+        odd: Annotated[int, AfterValidator(_odd)] = 1,
+        half: Annotated[float, Field(multiple_of=0.5)] = 0.5,
+    ) -> str:
+        raise AssertionError("the environment was touched")
+
+    @tool
+    def needs(self, first: int, second: int) -> str:
+        raise AssertionError("the environment was touched")
+
+    @tool
+    def nothing(self) -> str:
+        raise AssertionError("the environment was touched")
+
+
+TOOLS = tools_of(Picky())
+
+ROWS = [
+    ("wrong type", "act", {"steps": "two"}, ["'steps'", '"two"', "an integer at least 1, at most 9"]),
+    ("a number as text", "act", {"steps": "2"}, ["'steps'", '"2"', "an integer"]),
+    ("a boolean as number", "act", {"steps": True}, ["'steps'", "true", "an integer"]),
+    ("a number as boolean", "act", {"flag": 1}, ["'flag'", "1", "a boolean"]),
+    ("a fraction", "act", {"steps": 1.5}, ["'steps'", "1.5", "an integer"]),
+    ("null", "act", {"steps": None}, ["'steps'", "null", "an integer"]),
+    ("below the range", "act", {"steps": 0}, ["'steps'", "is 0", "at least 1"]),
+    ("above the range", "act", {"steps": 10}, ["'steps'", "is 10", "at most 9"]),
+    ("at an open bound", "act", {"weight": 1e-5}, ["'weight'", "1e-05", "above 1e-05"]),
+    ("NaN", "act", {"weight": float("nan")}, ["cannot be checked"]),
+    ("infinity", "act", {"weight": float("inf")}, ["cannot be checked"]),
+    ("outside an enum", "act", {"direction": "up"}, ["'direction'", '"up"', 'one of "left", "right"']),
+    ("another case", "act", {"direction": "Left"}, ["'direction'", '"Left"', 'one of "left", "right"']),
+    ("a pattern", "act", {"name": "A"}, ["'name'", '"A"', "matching ^[a-z]+$"]),
+    ("too long", "act", {"name": "abcd"}, ["'name'", '"abcd"', "at most 3 characters"]),
+    ("too many items", "act", {"tags": ["a", "b", "c"]}, ["'tags'", "with at most 2 items"]),
+    ("inside a list", "act", {"tags": ["a", 2]}, ["'tags' at 1", "is 2", "whose items are each a string"]),
+    ("inside a model", "act", {"address": {"street": "x", "number": 0}}, ["'address'", "number", "is 0", "greater"]),
+    ("missing inside", "act", {"address": {"number": 1}}, ["'address'", "street", "required"]),
+    ("not a multiple", "act", {"half": 0.7}, ["'half'", "0.7", "a multiple of 0.5"]),
+    ("the author's own check", "act", {"odd": 2}, ["'odd'", "is 2", "it has to be odd"]),
+    ("missing", "needs", {"first": 1}, ["'second' is missing", "an integer"]),
+    ("missing, both", "needs", {}, ["'first' is missing", "'second' is missing"]),
+    ("unknown", "needs", {"first": 1, "second": 2, "third": 3}, ["'third' is unknown", "first, second"]),
+    ("unknown to a tool without any", "nothing", {"x": 1}, ["'x' is unknown", "none"]),
+    ("several at once", "act", {"steps": 0, "flag": 0, "up": 1}, ["'steps'", "'flag'", "'up' is unknown"]),
+    ("a lone surrogate", "act", {"name": "\ud800"}, ["not valid JSON text"]),
+    ("a huge number", "needs", {"first": 10**5000, "second": "x"}, ["'second'"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("tool_name", "arguments", "fragments"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
+)
+def test_the_message_names_the_argument_the_problem_and_what_is_allowed(
+    tool_name: str, arguments: dict[str, Any], fragments: list[str]
+) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        TOOLS[tool_name].bind(arguments)
+    message = str(caught.value)
+    assert [fragment for fragment in fragments if fragment not in message] == []
+    assert "pydantic" not in message
+    assert "field_" not in message
+
+
+def test_one_line_for_each_argument_and_none_too_long() -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        TOOLS["act"].bind({"name": "x" * 100_000, "tags": [1] * 10_000, "steps": 0})
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 3
+    assert max(map(len, lines)) < 400
+
+
+NESTED: Any = "core"
+for _ in range(100_000):
+    NESTED = [NESTED]
+
+
+class Lenient(Environment):
+    def reset(self, *, seed: int, task: Task | None) -> None: ...
+
+    @tool
+    def anything(self, value: Any = None) -> None: ...
+
+    @tool
+    def texts(self, value: list[str]) -> None: ...
+
+    def foreign(self, name: str, arguments: Any) -> None: ...
+
+    def tool_definitions(self) -> list[ToolDefinition]:
+        tree = {"type": "array", "items": {"$ref": "#/$defs/tree"}}
+        multiple = {"properties": {"value": {"multipleOf": 0.1}}}
+        return [
+            ToolDefinition("tree", {"properties": {"value": tree}, "$defs": {"tree": tree}}, "foreign"),
+            ToolDefinition("multiple", multiple, "foreign"),
+        ]
+
+
+@pytest.mark.parametrize("name", ["anything", "texts", "tree"])
+def test_bottomless_arguments_are_refused_and_not_a_fault_of_the_environment(name: str) -> None:
+    with pytest.raises(InvalidArguments):
+        tools_of(Lenient())[name].bind({"value": NESTED})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("anything", 10**5000), ("anything", float("nan")), ("multiple", 10**400), ("tree", float("inf"))],
+    ids=["too many digits", "NaN", "beyond float", "infinity"],
+)
+def test_numbers_that_cannot_be_checked_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(InvalidArguments):
+        tools_of(Lenient())[name].bind({"value": value})
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), st.recursive(st.none() | st.text() | st.floats() | st.integers(), st.lists))
+)
+def test_whatever_is_sent_is_taken_or_refused_in_words(arguments: dict[str, Any]) -> None:
+    for spec in TOOLS.values():
+        with contextlib.suppress(InvalidArguments):
+            spec.bind(arguments)
