@@ -54,6 +54,8 @@ def observe(value: Any) -> Observation:
     | content block of the MCP SDK | itself |
     | list or tuple | the blocks of its items, in order |
 
+    Arrays of NumPy or PyTorch within data become lists.
+
     Raises:
         TypeError: The value is none of these, or holds something that JSON cannot say.
     """
@@ -111,9 +113,18 @@ def _data(value: Any) -> tuple[ContentBlock, dict[str, Any] | None]:
 
 def _plain(value: Any) -> Any:
     try:
-        return to_jsonable_python(value, by_alias=True, inf_nan_mode="constants")
-    except PydanticSerializationError as error:
+        return to_jsonable_python(value, by_alias=True, inf_nan_mode="constants", fallback=_unusual)
+    except (PydanticSerializationError, TypeError) as error:
         raise TypeError(f"an observation holds what JSON cannot say: {error}") from None
+
+
+def _unusual(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[Any, Any]", value))
+    # NumPy's and PyTorch's arrays and numbers.
+    if callable(to_list := getattr(value, "tolist", None)):
+        return to_list()
+    raise TypeError(f"unknown type {type(value).__qualname__}")
 
 
 def _json(value: Any) -> str:

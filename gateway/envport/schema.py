@@ -332,10 +332,22 @@ def _model(where: str, fields: dict[str, Any]) -> tuple[dict[str, Any], type[Bas
         # Pydantic names an enum after the schema generator has been asked.
         if name.endswith(definition.get("title", "")) and "enum" in definition:
             definition.pop("title", None)
-    ordered = {"type": "object", "properties": schema.pop("properties", {})}
+    # The order that clients which know these keys, and keep the others, write them in again.
+    ordered: dict[str, Any] = {"type": "object", "properties": schema.pop("properties", {})}
+    if required := schema.pop("required", None):
+        ordered["required"] = required
     schema.pop("title", None)
     schema.pop("type", None)
-    return ordered | schema, model
+    return _whole(ordered | schema), model
+
+
+def _whole(value: Any) -> Any:
+    """Write whole floats as integers, as JavaScript does, so that a client that rewrites the JSON changes nothing."""
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in cast("list[Any]", value)]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def _documentation(method: Callable[..., Any]) -> tuple[str, dict[str, str]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import logging
+import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,10 +30,11 @@ __all__ = ["LogLevel", "Service", "Settings", "configure_logging"]
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
+logger = logging.getLogger(__name__)
+
 _BACKLOG = 2048
 # Longer than the minute for which proxies and clients keep idle connections, so that they close them first.
 _KEEP_ALIVE_SECONDS = 75
-_SHUTDOWN_SECONDS = 5
 _EVERY_ADDRESS = ("0.0.0.0", "::", "")
 
 
@@ -48,6 +52,8 @@ class Settings:
         public_url: Address as clients see it, if a proxy stands in front.
         limits: Limits on episodes.
         log_level: The least severe messages that are logged; `debug` logs every request.
+        shutdown_seconds: How long running calls may take to end when the gateway is stopped. They are then
+            cancelled, and after as long again those that cannot be are left behind.
     """
 
     host: str = "127.0.0.1"
@@ -59,6 +65,7 @@ class Settings:
     public_url: str | None = None
     limits: Limits = field(default_factory=Limits)
     log_level: LogLevel = "info"
+    shutdown_seconds: int = 5
 
     def access(self, environ: Mapping[str, str]) -> Access:
         """The tokens, once it is sure that nothing is exposed without them.
@@ -134,7 +141,7 @@ class Service:
         return not self.gateway.access.required and not is_loopback(self.settings.host)
 
     def run(self, on_started: Callable[[], None]) -> None:
-        """Serve until SIGINT or SIGTERM, then end calls and episodes in order.
+        """Serve until SIGINT or SIGTERM, then end calls and episodes in order. For a process of its own.
 
         Args:
             on_started: Called once when requests are answered.
@@ -149,7 +156,7 @@ class Service:
             proxy_headers=False,
             backlog=_BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+            timeout_graceful_shutdown=self.settings.shutdown_seconds,
         )
         server = _Server(config, on_started)
         # Uvicorn raises the signals that it caught again, to whom was there before: so that is itself, and
@@ -168,6 +175,24 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self._on_started()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # A call that is stuck in a thread would keep the process alive for as long as it is.
+        patience = threading.Timer(2 * (self.config.timeout_graceful_shutdown or 0), _leave)
+        patience.daemon = True
+        patience.start()
+        await super().shutdown(sockets)
+
+
+def _leave() -> None:
+    logger.warning("a call could not be cancelled; the gateway stops without it")
+    logging.shutdown()
+    os._exit(0)
+
+
+def _is_told_of(record: logging.LogRecord) -> bool:
+    """Leaves out what a request says that was cancelled by the gateway's end."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
 
 def configure_logging(level: LogLevel) -> None:
     """Log to standard error: lines for people on a terminal, else a JSON object on each line."""
@@ -175,6 +200,7 @@ def configure_logging(level: LogLevel) -> None:
     people = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
     handler.setFormatter(people if sys.stderr.isatty() else _JsonLines())
     logging.basicConfig(level="WARNING" if level == "info" else level.upper(), handlers=[handler], force=True)
+    handler.addFilter(_is_told_of)
     logging.getLogger("envport").setLevel(level.upper())
 
 

@@ -8,5 +8,5 @@ from envport.registry import load
 
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[RunningGateway]:
-    with running(*[load(n) for n in ("echo", "counter", "catch")]) as gateway:
+    with running(load("echo"), load("counter"), load("showcase"), load("catch")) as gateway:
         yield gateway

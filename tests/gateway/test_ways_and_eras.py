@@ -8,10 +8,17 @@ from harness import ERAS, MODE, WAYS, Era, Raw, RunningGateway, Way, connect, se
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from envport import AsyncClient, Client as ControlClient
+from envport import AsyncClient
+from envport import Client as ControlClient
 from envport.registry import load
 
 everywhere = pytest.mark.parametrize(("way", "era"), [(way, era) for way in WAYS for era in ERAS])
+
+
+@everywhere
+async def test_clients_speak_the_era_that_the_test_says(gateway: RunningGateway, way: Way, era: Era):
+    async with seat(gateway, way, era, "counter") as player:
+        assert player.client.protocol_version == {"modern": "2026-07-28", "legacy": "2025-11-25"}[era]
 
 
 @everywhere
@@ -179,7 +186,7 @@ async def test_a_header_and_an_address_that_disagree_are_refused(gateway: Runnin
 async def test_the_header_opens_every_mcp_address(gateway: RunningGateway):
     async with AsyncClient(gateway.url) as control:
         episode = await control.open("counter")
-    for path in ("/mcp", "/environments/counter/mcp"):
+    for path in ("/mcp", "/mcp/", "/environments/counter/mcp"):
         async with connect(gateway.url + path, "modern", {"Envport-Episode": episode.episode_id}) as client:
             assert [tool.name for tool in (await client.list_tools()).tools] == ["count"]
     async with connect(

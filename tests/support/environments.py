@@ -7,6 +7,7 @@ import threading
 from typing import Annotated, Any, ClassVar, Literal
 
 import anyio
+import anyio.lowlevel
 from pydantic import BaseModel, Field
 
 from envport import Environment, Progress, Step, Task, TaskSource, ToolError, tool
@@ -138,7 +139,7 @@ class Chatty(Environment):
         """Work, one step after the other."""
         for step in range(steps):
             progress(step + 1, steps, f"step {step + 1} of {steps}")
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
         return "worked"
 
     @tool

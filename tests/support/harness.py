@@ -26,9 +26,21 @@ Way = Literal["episode", "shared", "header", "stdio"]
 
 ERAS: tuple[Era, ...] = ("modern", "legacy")
 WAYS: tuple[Way, ...] = ("episode", "shared", "header", "stdio")
-MODE = {"modern": "2026-07-28", "legacy": "legacy"}
+MODE = {"modern": "auto", "legacy": "legacy"}
 
 T = TypeVar("T")
+
+
+class _Server(uvicorn.Server):
+    """Says when it has started."""
+
+    def __init__(self, config: uvicorn.Config, ready: threading.Event):
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready.set()
 
 
 class RunningGateway:
@@ -39,19 +51,15 @@ class RunningGateway:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._server = uvicorn.Server(uvicorn.Config(gateway, log_level="warning", lifespan="on"))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
+        self._server = _Server(uvicorn.Config(gateway, log_level="warning", lifespan="on"), self._ready)
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         async def serve() -> None:
             self._loop = asyncio.get_running_loop()
-            serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
-            while not self._server.started and not serving.done():
-                await asyncio.sleep(0.01)
-            self._ready.set()
-            await serving
+            await self._server.serve(sockets=[self._socket])
 
         asyncio.run(serve())
 

@@ -12,16 +12,17 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from dataclasses import asdict
+from typing import Any, Self
 
 import aiohttp
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 
+from envport.bench.jobs import Job, Sample
 from envport.bench.processes import cpu_seconds
 from envport.bench.targets import TARGETS, Target
 
-__all__ = ["Job", "Sample"]
+__all__ = ["main"]
 
 _MODERN, _LEGACY = "2026-07-28", "2025-11-25"
 _CLIENT = {"name": "envport-bench", "version": "1"}
@@ -31,46 +32,6 @@ _META = {
     CLIENT_INFO_META_KEY: _CLIENT,
 }
 _ACCEPT = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Work for the load generator.
-
-    Attributes:
-        kind: `calls` of the tool; `opens` of episodes; `hold` episodes open, each called once, and leave them.
-        target: Name of the target.
-        url: Where its server is.
-        pid: The server's process.
-        callers: How many callers there are at a time, each with a connection and, where it plays, an episode.
-        count: How many calls or episodes in all.
-    """
-
-    kind: Literal["calls", "opens", "hold"]
-    target: str
-    url: str
-    pid: int
-    callers: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What a job cost.
-
-    Attributes:
-        count: How many calls or episodes were measured.
-        seconds: How long they took in all.
-        cpu_seconds: CPU time that the server used meanwhile.
-        p50: Median latency in seconds, as the callers saw it.
-        p99: 99th percentile of the latency in seconds.
-    """
-
-    count: int
-    seconds: float
-    cpu_seconds: float
-    p50: float
-    p99: float
 
 
 class BadAnswer(Exception):
@@ -231,7 +192,8 @@ async def _hold(job: Job) -> Sample:
 _KINDS = {"calls": _calls, "opens": _opens, "hold": _hold}
 
 
-async def _work() -> None:
+async def main() -> None:
+    """Do jobs until standard input ends."""
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         job = Job(**json.loads(line))
@@ -243,4 +205,4 @@ async def _work() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_work())
+    asyncio.run(main())

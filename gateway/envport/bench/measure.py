@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from envport.bench.load import Job, Sample
+from envport.bench.jobs import Job, Sample
 from envport.bench.processes import Process, memory_kb
 from envport.bench.targets import TARGETS, ServerKind, Target
 from envport.errors import GatewayUnreachable

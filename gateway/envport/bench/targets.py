@@ -45,15 +45,17 @@ class Target:
         return self.plays and "{episode}" not in self.path
 
 
+_EPISODE, _SHARED = "/episodes/{episode}/mcp", "/environments/echo/mcp"
+
 TARGETS = {
     target.name: target
     for target in (
-        Target("bare", "floor: bare ASGI echo", "bare", "/"),
+        Target("bare", "floor: bare ASGI", "bare", "/"),
         Target("minimal-modern", "floor: minimal mcp, modern", "minimal", "/mcp"),
+        Target("episode-modern", "episode URL, modern", "gateway", _EPISODE, "modern", "minimal-modern"),
+        Target("shared-modern", "shared endpoint, modern", "gateway", _SHARED, "modern", "minimal-modern"),
         Target("minimal-legacy", "floor: minimal mcp, legacy", "minimal", "/mcp", "legacy"),
-        Target("episode-modern", "episode URL, modern", "gateway", "/episodes/{episode}/mcp", "modern", "minimal-modern"),
-        Target("episode-legacy", "episode URL, legacy", "gateway", "/episodes/{episode}/mcp", "legacy", "minimal-legacy"),
-        Target("shared-modern", "shared endpoint, modern", "gateway", "/environments/echo/mcp", "modern", "minimal-modern"),
+        Target("episode-legacy", "episode URL, legacy", "gateway", _EPISODE, "legacy", "minimal-legacy"),
     )
 }
-"""The targets by name, in the order of the report."""
+"""The targets by name, in the order of the report; each near the floor that it is compared with."""

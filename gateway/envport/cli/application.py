@@ -10,7 +10,8 @@ from typing import Annotated, Any, cast
 import typer
 
 from envport.cli import attach, bench, catalogue, check, console, opening, play, serve, stdio
-from envport.errors import EnvportError, GatewayUnreachable
+from envport.cli.probe import innermost
+from envport.errors import EnvportError, GatewayUnreachable, Unauthenticated
 
 __all__ = ["main"]
 
@@ -20,7 +21,7 @@ _UsageError = cast("type[Exception]", typer.BadParameter.__bases__[0])
 
 app = typer.Typer(
     name="envport",
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -36,11 +37,14 @@ def _version(wanted: bool = True) -> None:
 
 @app.callback()
 def envport(
+    context: typer.Context,
     show_version: Annotated[
         bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Serve tool environments over MCP: play them, train on them, evaluate with them."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 _SERVE, _PLAY, _WRITE = "Serve", "Play", "Write and measure"
@@ -77,20 +81,31 @@ def _run(arguments: list[str] | None) -> int:
     try:
         code: Any = app(args=arguments, prog_name="envport", standalone_mode=False)
         sys.stdout.flush()
-    except _UsageError as mistake:
-        console.error(_usage(cast("Any", mistake)))
-        return 2
-    except EnvportError as error:
-        hint = " (is it running? start it with: envport serve)" if isinstance(error, GatewayUnreachable) else ""
-        console.error(f"{error}{hint}")
-        return 2
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:
         # Whoever read the output has seen enough. Nothing more may be written when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        cause = innermost(error)
+        if isinstance(cause, EnvportError):
+            console.error(f"{cause}{_hint(cause)}")
+        elif isinstance(cause, _UsageError):
+            console.error(_usage(cause))
+        else:
+            raise
+        return 2
     return code if isinstance(code, int) else 0
+
+
+def _hint(error: EnvportError) -> str:
+    """What to do about an error, where the command line knows better than who raised it."""
+    if isinstance(error, GatewayUnreachable) and str(error).startswith("no answer"):
+        return " (is it running? start it with: envport serve)"
+    if isinstance(error, Unauthenticated) and "ENVPORT_TOKEN" not in str(error):
+        return " (this command takes it from the variable ENVPORT_TOKEN)"
+    return ""
 
 
 def _usage(mistake: Any) -> str:

@@ -8,7 +8,7 @@ import anyio
 import typer
 
 from envport.cli import console
-from envport.cli.attachment import TOKEN_VARIABLE, Attachment
+from envport.cli.attachment import TOKEN_VARIABLE, Attachment, address_of
 from envport.cli.loading import load_environment
 from envport.cli.options import AsJson, Url, gateway_url, token
 from envport.cli.probe import Probe, probe
@@ -41,17 +41,23 @@ def attach(
             raise InvalidOption("--stdio takes the REFERENCE of an environment, and neither --url nor --episode")
         _show(Attachment.to_process(load_environment(name).name, name), as_json)
         return
-    if (name is None) == (episode is None) and name is None:
-        raise InvalidOption("say what to attach to: the NAME of an environment, or --episode URL")
-    if episode is not None and url is not None:
-        raise InvalidOption("--episode is a whole address: leave --url out")
-    address = gateway_url(episode) if episode else f"{gateway_url(url)}/environments/{name}/mcp"
+    address = _address(name, url, episode)
     found = anyio.run(probe, address, token())
     if found.name is not None and not found.tools:
         raise UnknownEpisode(f"there is no episode to play at {address}: it never was, has expired, or was closed")
     wanted = TOKEN_VARIABLE if found.needs_token else None
     _show(Attachment.to_address(address, name or found.name or "episode", wanted), as_json)
     _say(found, address)
+
+
+def _address(name: str | None, url: str | None, episode: str | None) -> str:
+    if episode is not None:
+        if url is not None:
+            raise InvalidOption("--episode is a whole address: leave --url out")
+        return gateway_url(episode)
+    if name is None:
+        raise InvalidOption("say what to attach to: the NAME of an environment, or --episode URL")
+    return address_of(gateway_url(url), name)
 
 
 def _show(attachment: Attachment, as_json: bool) -> None:

@@ -6,10 +6,11 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from envport.cli import console
 
-__all__ = ["Attachment", "TOKEN_VARIABLE"]
+__all__ = ["TOKEN_VARIABLE", "Attachment"]
 
 TOKEN_VARIABLE = "${ENVPORT_TOKEN}"
 """What clients replace by the token, so that it is in no command line and no settings file."""
@@ -34,7 +35,7 @@ class Attachment:
     @classmethod
     def to(cls, gateway: str, name: str, *, with_token: bool) -> Attachment:
         """To an environment of a gateway; the player starts episodes."""
-        return cls.to_address(f"{gateway}/environments/{name}/mcp", name, TOKEN_VARIABLE if with_token else None)
+        return cls.to_address(address_of(gateway, name), name, TOKEN_VARIABLE if with_token else None)
 
     @classmethod
     def to_address(cls, url: str, name: str, token: str | None) -> Attachment:
@@ -77,6 +78,11 @@ class Attachment:
         console.line()
         console.heading("Other clients (mcpServers in their settings):")
         console.document(self.settings)
+
+
+def address_of(gateway: str, name: str) -> str:
+    """The MCP address of an environment of a gateway."""
+    return f"{gateway}/environments/{quote(name, safe='')}/mcp"
 
 
 def _from_anywhere(reference: str) -> str:

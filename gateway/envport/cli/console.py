@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import sys
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 __all__ = ["command", "document", "error", "heading", "line", "note", "printable", "rows"]
@@ -52,14 +51,15 @@ def document(value: Any) -> None:
 
 def rows(pairs: Iterable[tuple[str, str]], *, style: str = "bold", indent: int = 2) -> None:
     """Print names with what there is to say about each."""
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    pairs = [(printable(name), printable(text)) for name, text in pairs]
+    column = indent + max((len(name) for name, _ in pairs), default=0) + 2
     for name, text in pairs:
-        table.add_row(Text(" " * indent + printable(name), style), Text(printable(text)))
-    # Without soft wrapping, which would take the second column's indentation away. A file has no width.
-    width = _out.width if _out.is_terminal or "COLUMNS" in os.environ else 10_000
-    _out.print(table, soft_wrap=False, width=width)
+        # A file has no width: there, a row is a line.
+        wrapped = textwrap.wrap(text, max(20, _out.width - column)) if _out.is_terminal else [text]
+        first, *others = wrapped or [""]
+        _out.print(Text.assemble((" " * indent + name.ljust(column - indent), style), first))
+        for other in others:
+            _out.print(Text(" " * column + other))
 
 
 def note(text: str) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mcp
-from mcp_types import CallToolResult
 
 from envport.access import ANYONE
 from envport.cli.probe import mcp_client
 from envport.client import AsyncClient
 from envport.content import text_observation
 from envport.episodes import Episode, Episodes
-from envport.errors import EpisodeFailed, EpisodeOver, InvalidArguments, ToolError, UnknownEpisode, error_from_code
+from envport.errors import EpisodeFailed, EpisodeOver, InvalidArguments, UnknownEpisode, error_from_code
 from envport.registry import EnvironmentSpec
 from envport.types import EpisodeInfo, Observation, OpenedEpisode
 
@@ -92,7 +91,7 @@ class Game(Protocol):
 
 
 @asynccontextmanager
-async def in_process(spec: EnvironmentSpec, chosen: Chosen) -> AsyncIterator[Game]:
+async def in_process(spec: EnvironmentSpec, chosen: Chosen) -> AsyncGenerator[Game]:
     """An episode in this process."""
     episodes = Episodes({spec.name: spec})
     async with episodes.run():
@@ -103,7 +102,7 @@ async def in_process(spec: EnvironmentSpec, chosen: Chosen) -> AsyncIterator[Gam
 
 
 @asynccontextmanager
-async def at_gateway(url: str, name: str, chosen: Chosen, token: str | None) -> AsyncIterator[Game]:
+async def at_gateway(url: str, name: str, chosen: Chosen, token: str | None) -> AsyncGenerator[Game]:
     """An episode at a gateway: opened over HTTP, played over MCP, and closed in the end."""
     async with AsyncClient(url, token=token) as client:
         # A token that opens episodes need not be one that plays them.
@@ -154,8 +153,6 @@ class _RemoteGame:
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Played:
         result = await self._player.call_tool(tool, dict(arguments))
-        if not isinstance(result, CallToolResult):
-            raise ToolError(f"tool {tool!r} asks for input in a way that cannot be answered here")
         meta: Mapping[str, Any] = result.meta or {}
         blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
         observation = Observation(content=tuple(blocks))

@@ -19,7 +19,6 @@ from envport.cli.observation import ObservationPrinter
 from envport.cli.options import Seed, SplitName, TaskIndex, gateway_url, token
 from envport.cli.question import ask_arguments
 from envport.cli.summary import first_line
-from envport.errors import EnvportError, GatewayUnreachable
 from envport.serving import configure_logging
 
 # Gives answers that are typed a history and keys to edit them with, where Python has it.
@@ -59,7 +58,7 @@ def play(
     else:
         game = in_process(load_environment(environment), chosen)
     # The episode lives in a thread of its own, so that Ctrl-C can interrupt a question.
-    with _one_error(), start_blocking_portal() as portal, portal.wrap_async_context_manager(game) as opened:
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(game) as opened:
         _Table(opened, portal).play()
 
 
@@ -80,6 +79,7 @@ class _Table:
         self._portal = portal
         self._printer = ObservationPrinter()
         self._tools: dict[str, dict[str, Any]] = {tool["name"]: tool for tool in game.tools}
+        self._explained: set[str] = set()
 
     def play(self) -> None:
         """Play to the end, or until the player leaves."""
@@ -111,7 +111,9 @@ class _Table:
         schema = self._tools[name]["inputSchema"]
         kept: Mapping[str, Any] = {}
         while True:
-            arguments = ask_arguments(schema, self._ask, self._tell, kept)
+            explain = name not in self._explained
+            self._explained.add(name)
+            arguments = ask_arguments(schema, self._ask, self._tell, kept, explain=explain)
             played = self._portal.call(self._game.call, name, arguments)
             if not played.misunderstood:
                 break
@@ -154,16 +156,3 @@ class _Table:
         console.line()
         console.heading(f"The episode is over. {outcome.message if outcome is not None else ''}".strip())
         console.line(f"Reward: {state.reward:g}" if state.reward is not None else "No reward was given.")
-
-
-class _one_error(contextlib.AbstractContextManager[None]):
-    """Lets the one error out that task groups have wrapped, and names what is not envport's own."""
-
-    def __exit__(self, exc_type: Any, error: BaseException | None, traceback: Any) -> None:
-        inner = error
-        while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
-            inner = inner.exceptions[0]
-        if isinstance(inner, EnvportError) and inner is not error:
-            raise inner from None
-        if inner is not None and type(inner).__module__.split(".")[0] in ("httpx2", "mcp"):
-            raise GatewayUnreachable(f"the gateway went away: {inner or type(inner).__name__}") from error

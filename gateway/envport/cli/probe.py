@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import httpx2
 import mcp
@@ -13,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from envport.client.calls import headers_for
 from envport.errors import EnvportError, GatewayUnreachable, PermissionDenied, Unauthenticated, UnknownEnvironment
 
-__all__ = ["Probe", "mcp_client", "probe"]
+__all__ = ["Probe", "innermost", "mcp_client", "probe"]
 
 _SECONDS = 30.0
 
@@ -33,8 +34,15 @@ class Probe:
     tools: tuple[str, ...] = ()
 
 
+def innermost(error: BaseException) -> BaseException:
+    """The error itself, out of the groups that task groups wrap it in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
 @asynccontextmanager
-async def mcp_client(url: str, token: str | None) -> AsyncIterator[mcp.Client]:
+async def mcp_client(url: str, token: str | None) -> AsyncGenerator[mcp.Client]:
     """A connected MCP client.
 
     Raises:
@@ -51,7 +59,7 @@ async def mcp_client(url: str, token: str | None) -> AsyncIterator[mcp.Client]:
     except Exception as error:
         if started:
             raise
-        raise GatewayUnreachable(f"{url} answers, but not as an MCP server: {_innermost(error)}") from error
+        raise GatewayUnreachable(f"{url} answers, but not as an MCP server: {innermost(error)}") from error
 
 
 async def probe(url: str, token: str | None) -> Probe:
@@ -83,8 +91,8 @@ async def probe(url: str, token: str | None) -> Probe:
 
 async def _ask(http: httpx2.AsyncClient, url: str, token: str | None) -> httpx2.Response:
     try:
-        # Of no protocol revision, so that it is answered at once and changes nothing.
-        return await http.request("OPTIONS", url, headers=headers_for(token or ""))
+        # An empty message is refused by what speaks MCP, and changes nothing.
+        return await http.post(url, json={}, headers=headers_for(token or ""))
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise GatewayUnreachable(f"no answer from {url}: {error or type(error).__name__}") from error
 
@@ -105,9 +113,3 @@ def _message(answer: httpx2.Response) -> str | None:
         return str(answer.json()["error"]["message"])
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _innermost(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -21,11 +21,14 @@ Ask = Callable[[str], str]
 
 _Schema = Mapping[str, Any]
 
+_SHORT = 60
 _LEFT_OUT: Final = object()
 _YES, _NO = frozenset({"y", "yes", "true"}), frozenset({"n", "no", "false"})
 
 
-def ask_arguments(schema: _Schema, ask: Ask, tell: Callable[[str], None], kept: Mapping[str, Any]) -> dict[str, Any]:
+def ask_arguments(
+    schema: _Schema, ask: Ask, tell: Callable[[str], None], kept: Mapping[str, Any], *, explain: bool = True
+) -> dict[str, Any]:
     """Ask for all arguments of a tool.
 
     Args:
@@ -33,6 +36,7 @@ def ask_arguments(schema: _Schema, ask: Ask, tell: Callable[[str], None], kept: 
         ask: Asks for one line.
         tell: Shows a line.
         kept: Arguments of a refused call that were not what was wrong: an empty answer keeps them.
+        explain: Whether to say what each argument is for.
     """
     arguments: dict[str, Any] = {}
     required = schema.get("required", ())
@@ -41,7 +45,7 @@ def ask_arguments(schema: _Schema, ask: Ask, tell: Callable[[str], None], kept: 
         if question.certain:
             arguments[name] = question.choices[0]
             continue
-        for text in question.introduction:
+        for text in question.introduction(explain):
             tell(text)
         answer = question.read(ask(question.label(kept)).strip(), kept)
         if answer is not _LEFT_OUT:
@@ -88,10 +92,15 @@ class _Question:
         return bool(self.choices) and all(isinstance(value, str) for value in self.choices)
 
     @property
-    def introduction(self) -> list[str]:
+    def inline(self) -> str | None:
+        """The numbered choices in one line, if they fit."""
+        line = ", ".join(f"{number} {value}" for number, value in enumerate(self.choices, 1))
+        return line if self.numbered and len(line) <= _SHORT and "\n" not in line else None
+
+    def introduction(self, explain: bool) -> list[str]:
         """What is shown above the question."""
-        lines = [f"{self.name}: {self.description}"] if self.description else []
-        if self.numbered:
+        lines = [f"{self.name}: {self.description}"] if self.description and explain else []
+        if self.numbered and self.inline is None:
             lines.extend(f"  {number}  {value}" for number, value in enumerate(self.choices, 1))
         if self.kinds & {"object", "array"}:
             lines.append(f"  as JSON: {self.allowed}")
@@ -101,7 +110,7 @@ class _Question:
         """The question itself."""
         words = self.name
         if self.numbered:
-            words += f" (1-{len(self.choices)} or a name)"
+            words += f" ({self.inline or f'1-{len(self.choices)}'})"
         elif not self.kinds & {"object", "array"}:
             words += f" ({self.allowed})"
         if self.name in kept:
@@ -120,11 +129,14 @@ class _Question:
             return self._choice(answer)
         if answer == "null" and self.nullable:
             return None
-        if self.kinds == {"boolean"}:
+        if self._only("boolean"):
             return answer.lower() in _YES if answer.lower() in _YES | _NO else answer
-        if self.kinds == {"string"}:
+        if self._only("string"):
             return "" if answer == '""' else answer
         return _json(answer)
+
+    def _only(self, kind: str) -> bool:
+        return len(self.kinds) == 1 and kind in self.kinds
 
     def _choice(self, answer: str) -> Any:
         for value in self.choices:

@@ -79,7 +79,7 @@ def serve(
     ] = _DEFAULTS.max_episodes,
     max_episodes_per_principal: Annotated[
         int | None,
-        typer.Option(min=1, help="Live episodes of one token's holder; no limit if not given.", rich_help_panel=_LIMITS),
+        typer.Option(min=1, help="Live episodes of one principal; no limit if not given.", rich_help_panel=_LIMITS),
     ] = _DEFAULTS.max_episodes_per_principal,
     idle_seconds: Annotated[
         float, typer.Option(min=1, help="An episode expires after so long without a call.", rich_help_panel=_LIMITS)
@@ -87,6 +87,12 @@ def serve(
     wait_seconds: Annotated[
         float, typer.Option(min=0, help="How long a request waits for room when all is full.", rich_help_panel=_LIMITS)
     ] = _DEFAULTS.wait_seconds,
+    shutdown_seconds: Annotated[
+        int,
+        typer.Option(
+            min=1, help="How long running calls may take to end when the gateway is stopped.", rich_help_panel=_LIMITS
+        ),
+    ] = Settings.shutdown_seconds,
     log_level: Annotated[
         LogLevel, typer.Option(help="Least severe messages to log, to standard error; debug logs every request.")
     ] = "info",
@@ -112,6 +118,7 @@ def serve(
             wait_seconds=wait_seconds,
         ),
         log_level=log_level,
+        shutdown_seconds=shutdown_seconds,
     )
     service = Service(settings, specs, os.environ)
     service.run(lambda: _greet(service, unloadable))

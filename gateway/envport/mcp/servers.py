@@ -215,7 +215,7 @@ class SharedServer(_EnvironmentServer):
             return tool_error(str(error), error.code, before)
 
     async def _start(self, ctx: Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        if problems := [explain_json_schema_error(error) for error in self._start_schema.iter_errors(dict(arguments))]:
+        if problems := [explain_json_schema_error(error) for error in _errors(self._start_schema, arguments)]:
             raise InvalidArguments("\n".join(problems))
         episode = await self._open(ctx, arguments)
         return {

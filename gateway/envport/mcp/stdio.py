@@ -44,10 +44,10 @@ async def serve_stdio(
         InvalidRequest: The environment has no tasks, or the seed is out of range.
     """
     episodes = Episodes({spec.name: spec}, limits)
-    async with episodes.run():
-        server = _server(spec, episodes, split, task, seed)
-        async with stdio_server() as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+    # Outside, because what runs the episodes would wrap an error in a group.
+    server = _server(spec, episodes, split, task, seed)
+    async with episodes.run(), stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
 
 
 def _server(

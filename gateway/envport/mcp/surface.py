@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -33,7 +34,7 @@ __all__ = ["EPISODE_HEADER", "Endpoint", "McpSurface"]
 EPISODE_HEADER = "envport-episode"
 """Request header that names the episode, for clients whose URL is fixed."""
 
-_ENDPOINT = re.compile(r"/(?:episodes/(?P<episode>[^/]+)/|environments/(?P<environment>[^/]+)/)?mcp")
+_ENDPOINT = re.compile(r"/(?:episodes/(?P<episode>[^/]+)/|environments/(?P<environment>[^/]+)/)?mcp/?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,15 @@ class Endpoint:
 class _Served:
     """An SDK server behind its transports: plain JSON answers, and streams for tools that report progress."""
 
-    def __init__(self, server: Server[Any], streaming: Iterable[str] = (), *, stateless: bool = False):
+    def __init__(
+        self, server: Server[Any], idle_seconds: float, streaming: Iterable[str] = (), *, stateless: bool = False
+    ):
         self._streaming = frozenset(streaming)
-        self._plain = StreamableHTTPSessionManager(server, json_response=True, stateless=stateless)
+        # A session lives as long as an idle episode does: shorter, and its client would lose a live episode.
+        manager = partial(StreamableHTTPSessionManager, server, session_idle_timeout=idle_seconds)
+        self._plain = manager(json_response=True, stateless=stateless)
         # A manager owns its sessions, so that all sessions of a server have to be with the same one.
-        self._stream = StreamableHTTPSessionManager(server, json_response=False) if self._streaming else self._plain
+        self._stream = manager(json_response=False) if self._streaming else self._plain
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -108,7 +113,7 @@ class McpSurface:
         self._gone = self._serve(GoneServer().server, stateless=True)
 
     def _serve(self, server: Server[Any], streaming: Iterable[str] = (), *, stateless: bool = False) -> SameBytes:
-        served = _Served(server, streaming, stateless=stateless)
+        served = _Served(server, self._episodes.limits.idle_seconds, streaming, stateless=stateless)
         self._served.append(served)
         return SameBytes(served)
 

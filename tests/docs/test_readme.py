@@ -1,0 +1,103 @@
+"""The README's blocks are run; one that no test knows is a failure."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from harness import running
+
+from envport.access import Access
+from envport.registry import load
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+PYTHON = [body for language, body in BLOCKS if language == "python"]
+BASH = [line for language, body in BLOCKS if language == "bash" for line in body.splitlines()]
+
+
+@pytest.fixture
+def guess(tmp_path: Path) -> Path:
+    (tmp_path / "guess.py").write_text(PYTHON[0])
+    return tmp_path
+
+
+def envport(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "envport.cli", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=cwd,
+        check=False,
+    )
+
+
+def test_every_block_is_known():
+    assert {language for language, _ in BLOCKS} <= {"python", "bash", "toml"}
+    assert BASH == [
+        "make serve",
+        "make test",
+        "claude mcp add --transport http catch http://127.0.0.1:8000/environments/catch/mcp",
+        "envport play catch",
+        "envport check ./guess.py:Guess",
+        "envport serve ./guess.py:Guess",
+        "envport play ./guess.py:Guess",
+    ]
+    assert len(PYTHON) == 2
+
+
+def test_the_environment_has_under_25_lines():
+    assert len(PYTHON[0].splitlines()) < 25
+
+
+def test_the_environment_passes_the_checker(guess: Path):
+    done = envport("check", "./guess.py:Guess", cwd=guess)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+def test_the_environment_can_be_played(guess: Path):
+    done = envport("play", "./guess.py:Guess", "--seed", "3", cwd=guess, stdin="\n".join(map(str, [50] * 7)) + "\n")
+    assert done.returncode == 0, done.stderr
+    assert "I have a number in mind." in done.stdout
+    assert "truncated" in done.stdout.lower() or "Right!" in done.stdout
+
+
+def test_the_control_plane_s_block_runs():
+    with running(load("counter")) as gateway:
+        source = PYTHON[1].replace("http://127.0.0.1:8000", gateway.url)
+        done = subprocess.run(
+            [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, env=os.environ, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "running 3 None\n"
+
+
+def test_the_token_file_is_valid(tmp_path: Path):
+    (body,) = (body for language, body in BLOCKS if language == "toml")
+    assert len(tomllib.loads(body)["tokens"]) == 2
+    file = tmp_path / "tokens.toml"
+    file.write_text(body)
+    principal = Access.load({}, file).authenticate("Bearer the-trainer-s-own-long-token")
+    assert principal is not None
+    assert principal.name == "trainer"
+
+
+def test_the_attach_line_is_the_one_that_the_command_prints():
+    with running(load("catch")) as gateway:
+        done = envport("attach", "catch", "--url", gateway.url, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in BASH if line.startswith("claude")).replace("http://127.0.0.1:8000", gateway.url)
+    printed = [shlex.split(text) for text in done.stdout.splitlines() if "claude mcp" in text]
+    assert shlex.split(line) in printed
+
+
+def test_the_links_lead_somewhere():
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
