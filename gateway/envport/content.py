@@ -114,7 +114,7 @@ def _data(value: Any) -> tuple[ContentBlock, dict[str, Any] | None]:
 def _plain(value: Any) -> Any:
     try:
         return to_jsonable_python(value, by_alias=True, inf_nan_mode="constants", fallback=_unusual)
-    except (PydanticSerializationError, TypeError) as error:
+    except (PydanticSerializationError, TypeError, UnicodeEncodeError) as error:
         raise TypeError(f"an observation holds what JSON cannot say: {error}") from None
 
 

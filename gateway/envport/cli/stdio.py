@@ -7,9 +7,9 @@ from functools import partial
 import anyio
 
 from envport.cli.loading import load_environment
+from envport.cli.logs import configure_logging
 from envport.cli.options import Reference, Seed, SplitName, TaskIndex
 from envport.mcp.stdio import serve_stdio
-from envport.serving import configure_logging
 
 __all__ = ["stdio"]
 

@@ -94,4 +94,5 @@ class _ThreadWorker(_InlineWorker):
     async def _run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if inspect.iscoroutinefunction(function):
             return await function(*args, **kwargs)
-        return await anyio.to_thread.run_sync(partial(function, *args, **kwargs), limiter=self._limiter)
+        result = await anyio.to_thread.run_sync(partial(function, *args, **kwargs), limiter=self._limiter)
+        return await result if inspect.isawaitable(result) else result
