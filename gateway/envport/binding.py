@@ -22,7 +22,13 @@ _MOST_PROBLEMS = 20
 class Binder(Protocol):
     """Turns a model's arguments into keyword arguments, or refuses them."""
 
-    def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]: ...
+    def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The keyword arguments.
+
+        Raises:
+            InvalidArguments: Names each argument that breaks the schema.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class SchemaBinder:
     schema: Mapping[str, Any]
 
     def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments, copied."""
         # A copy, so that what the environment does to its arguments is not recorded as what the player sent.
         copied = cast("dict[str, Any]", json.loads(json.dumps(arguments, allow_nan=False)))
         errors = islice(self.validator.iter_errors(copied), _MOST_PROBLEMS)
@@ -55,6 +62,7 @@ class ModelBinder:
     filled: frozenset[str]
 
     def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The values that the method's type hints promise."""
         validator = self.model.__pydantic_validator__
         try:
             if self.flat:

@@ -107,9 +107,9 @@ def test_assert_exits_with_1_when_a_target_is_missed(limit: float, code: int, mo
     assert CliRunner().invoke(app, ["--quick", "--only", "memory", "--assert"]).exit_code == code
 
 
-def test_an_unknown_part_is_refused() -> None:
-    result = CliRunner().invoke(app, ["--only", "everything"])
-    assert result.exit_code == 2
+@pytest.mark.parametrize("arguments", [["--only", "everything"], ["--json", "no/such/folder/bench.json"]])
+def test_what_cannot_be_done_is_refused_at_once(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
 def test_without_the_extra_it_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,8 @@ def bench(
             opens=plan.opens if "opens" in only else 0,
             held=plan.held if "memory" in only else 0,
         )
+    if json_file is not None and not json_file.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {json_file.parent}", param_hint="--json")
     with Console(stderr=True).status("starting") as status:
         report = run_bench(plan, status.update)
     report.show(Console(width=None if Console().is_terminal else 120))
