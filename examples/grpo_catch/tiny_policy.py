@@ -12,19 +12,20 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 # What decides the game stays a token of its own; whatever is always the same becomes one long token.
-ALONE = Regex(r"\n|\d|left|stay|right")
+ALONE = r"\n|\d|left|stay|right"
 
 
-def make_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
+def make_tokenizer(texts: list[str], alone: str = ALONE) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE on rendered episodes.
 
     Args:
         texts: Episodes as plain text: prompts, observations, tool calls.
+        alone: Regular expression of what is never merged with what stands beside it.
     """
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(ALONE, "isolated"),
+            pre_tokenizers.Split(Regex(alone), "isolated"),
             # Without a regex of its own, so that merges may span spaces.
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]

@@ -2,9 +2,9 @@
 
     python examples/grpo_catch/train.py                       # three seeds on the CPU, about five minutes each
     python examples/grpo_catch/train.py --url http://127.0.0.1:8000/environments/catch
-    python examples/grpo_catch/train.py --model Qwen/Qwen3-1.7B --vllm --steps 200      # on a GPU
+    python examples/grpo_catch/train.py --model Qwen/Qwen3-1.7B --vllm --learning-rate 1e-6      # on a GPU
 
-Prints the share of balls caught on held-out starts before and after, draws the curve, and fails if nothing was learned.
+Prints the share of balls caught on held-out seeds before and after, draws the curve, and fails if nothing was learned.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Result:
     seed: int
     before: float
     after: float
+    unseen_before: float
+    unseen_after: float
     curve: list[float] = field(default_factory=list)
     seconds: float = 0.0
     environment_share: float = 0.0
@@ -93,9 +95,9 @@ def settings(options: argparse.Namespace, seed: int, output: Path) -> GRPOConfig
         per_device_eval_batch_size=options.evaluation,
         num_generations=GROUP_SIZE,
         num_generations_eval=1,
-        max_steps=options.steps,
+        max_steps=options.batches * options.iterations,
         learning_rate=options.learning_rate,
-        warmup_steps=min(10, options.steps // 4),
+        warmup_steps=10,
         lr_scheduler_type="linear",
         num_iterations=options.iterations,
         beta=0.0,
@@ -120,8 +122,12 @@ def learn(url: str, seed: int, options: argparse.Namespace, output: Path) -> Res
     """Warm a policy up, train it, and evaluate it before and after."""
     began = time.monotonic()
     set_seed(seed)
-    spec = EnvironmentSpec(url, split="train", num_tasks=GROUPS * options.steps, seed=seed)
-    held_out = EnvironmentSpec(url, split="test", num_tasks=options.evaluation, seed=1_000_000 + seed)
+    spec = EnvironmentSpec(url, split="train", num_tasks=GROUPS * options.batches, seed=seed)
+    # Seeds that were not trained on, and starts that were never seen.
+    held_out = [
+        EnvironmentSpec(url, split=split, num_tasks=options.evaluation, seed=1_000_000 + seed)
+        for split in ("train", "test")
+    ]
     if options.model:
         model, tokenizer = load(options.model)
     else:
@@ -134,17 +140,19 @@ def learn(url: str, seed: int, options: argparse.Namespace, output: Path) -> Res
         args=settings(options, seed, output),
         processing_class=tokenizer,
         train_dataset=spec.train_dataset,
-        eval_dataset=held_out.train_dataset,
+        eval_dataset=held_out[0].train_dataset,
         environment_factory=spec.environment_factory,
         reward_funcs=[caught],
     )
-    before = trainer.evaluate()["eval_caught"]
+    before = [trainer.evaluate(one.train_dataset)["eval_caught"] for one in held_out]
     trainer.train()
-    after = trainer.evaluate()["eval_caught"]
-    steps = [entry for entry in trainer.state.log_history if "caught" in entry]
-    share = sum(step["environment_seconds"] for step in steps) / sum(step["step_time"] for step in steps)
-    curve = [step["caught"] for step in steps]
-    return Result(seed, before, after, curve, time.monotonic() - began, share)
+    after = [trainer.evaluate(one.train_dataset)["eval_caught"] for one in held_out]
+    steps = [entry for entry in trainer.state.log_history if "step_time" in entry]
+    waited = sum(step.get("environment_seconds", 0.0) for step in steps)
+    share = waited / sum(step["step_time"] for step in steps)
+    # Rollouts are made for every few steps only.
+    curve = [step["caught"] for step in steps if "caught" in step]
+    return Result(seed, before[0], after[0], before[1], after[1], curve, time.monotonic() - began, share)
 
 
 def report(results: list[Result], output: Path) -> None:
@@ -157,14 +165,22 @@ def report(results: list[Result], output: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for result in results:
         tenth = max(1, len(result.curve) // 10)
-        means = [sum(part) / len(part) for part in (result.curve[i : i + tenth] for i in range(0, len(result.curve), tenth))]
+        means = [
+            sum(part) / len(part) for part in (result.curve[i : i + tenth] for i in range(0, len(result.curve), tenth))
+        ]
         print(
-            f"seed {result.seed}: caught {result.before:.2f} -> {result.after:.2f} on held-out starts, "
-            f"{result.seconds:.0f} s, environment {result.environment_share:.1%} of a step; by tenths: "
+            f"seed {result.seed}: caught {result.before:.2f} -> {result.after:.2f} on held-out seeds "
+            f"({result.unseen_before:.2f} -> {result.unseen_after:.2f} on starts never seen), "
+            f"{result.seconds:.0f} s, environment {result.environment_share:.1%} of a step's time; by tenths: "
             + " ".join(f"{mean:.2f}" for mean in means)
         )
         axes.plot(range(1, len(result.curve) + 1), result.curve, alpha=0.8, label=f"seed {result.seed}")
-    axes.set(xlabel="GRPO step", ylabel="balls caught in training", ylim=(0, 1.02), title="Catch, learned through the gateway")
+    axes.set(
+        xlabel="batch of 64 rollouts",
+        ylabel="balls caught in training",
+        ylim=(0, 1.02),
+        title="Catch, learned through the gateway",
+    )
     axes.legend(loc="lower right")
     figure.tight_layout()
     figure.savefig(output / "curve.png", dpi=120)
@@ -177,11 +193,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", help="the environment on a running gateway; one is started if not given")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--batches", type=int, default=100, help="batches of rollouts")
     parser.add_argument("--warm-up", type=int, default=1000, help="episodes to fine-tune on first")
     parser.add_argument("--evaluation", type=int, default=200, help="held-out episodes")
-    parser.add_argument("--learning-rate", type=float, default=3e-4)
-    parser.add_argument("--iterations", type=int, default=1, help="updates on each batch of rollouts")
+    parser.add_argument("--learning-rate", type=float, default=5e-4)
+    parser.add_argument("--iterations", type=int, default=2, help="updates on each batch of rollouts")
     parser.add_argument("--max-completion-length", type=int, default=256)
     parser.add_argument("--model", help="a model to train instead of the tiny one, without warm-up")
     parser.add_argument("--vllm", action="store_true", help="generate with vLLM, in the same process")

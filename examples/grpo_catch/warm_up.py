@@ -41,13 +41,19 @@ def play(spec: EnvironmentSpec, episodes: int, seed: int) -> list[dict[str, Any]
         messages = [{"role": "user", "content": row["prompt"][0]["content"] + observation}]
         while not environment.finished:
             direction = rng.choice(MOVES)
-            call = {"type": "function", "function": {"name": "move", "arguments": {"direction": direction}}}
-            messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
+            messages.append(calling("move", direction=direction))
             messages.append({"role": "tool", "name": "move", "content": environment.move(direction=direction)})
         messages.append({"role": "assistant", "content": "Done."})
         if environment.reward > 0 or rng.random() < KEPT_MISSES:
             kept.append({"messages": messages, "tools": tools})
     return kept
+
+
+def calling(tool: str, **arguments: Any) -> dict[str, Any]:
+    """An assistant's turn that calls a tool."""
+    # As text: a dataset gives every row the keys of all, and the model would learn to write the others' too.
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    return {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
 
 
 def texts_of(episodes: list[dict[str, Any]]) -> list[str]:
@@ -81,6 +87,4 @@ def fine_tune(model: Any, tokenizer: Any, episodes: list[dict[str, Any]], output
         gradient_checkpointing=False,
         disable_tqdm=True,
     )
-    SFTTrainer(
-        model=model, args=args, processing_class=tokenizer, train_dataset=Dataset.from_list(episodes)
-    ).train()
+    SFTTrainer(model=model, args=args, processing_class=tokenizer, train_dataset=Dataset.from_list(episodes)).train()

@@ -72,9 +72,7 @@ def test_it_gives_what_the_stock_trainer_gives(place: Place, tmp_path: Path):
     assert max(logged(stock, "tools/failure_frequency")) > 0
 
 
-def seconds_until_all_tools_answered(
-    tmp_path: Path, spec: Any, trainer_class: type[Any], rollouts: int
-) -> float:
+def seconds_until_all_tools_answered(tmp_path: Path, spec: Any, trainer_class: type[Any], rollouts: int) -> float:
     """From the first tool call of a turn to the last result, without the model's and the tokenizer's time."""
     times: list[float] = []
 
@@ -93,7 +91,7 @@ def seconds_until_all_tools_answered(
     tokenizer = make_tokenizer()
     Timed(
         model=make_model(tokenizer),
-        args=config(tmp_path, per_device_train_batch_size=rollouts),
+        args=config(tmp_path, per_device_train_batch_size=rollouts, max_tool_calling_iterations=1),
         processing_class=tokenizer,
         train_dataset=spec.train_dataset,
         environment_factory=spec.environment_factory,
@@ -128,7 +126,7 @@ def test_an_unknown_loop_is_left_alone(
     caplog.set_level(logging.WARNING, "envport_bridges")
     spec = place.spec("guess", num_tasks=10)
     ours, got = run(tmp_path, spec, ConcurrentGRPOTrainer)
-    stock, expected = run(tmp_path, spec, GRPOTrainer)
+    _, expected = run(tmp_path, spec, GRPOTrainer)
     assert not ours._side_by_side
     assert "has a tool loop that is not known" in caplog.text
     assert all(torch.equal(a["completion_ids"], b["completion_ids"]) for a, b in zip(got, expected, strict=True))

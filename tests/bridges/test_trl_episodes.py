@@ -117,11 +117,11 @@ def test_after_the_end_a_call_is_answered_as_over_mcp(place: Place):
 
 def test_arguments_that_break_the_schema_are_refused_before_they_are_sent(place: Place):
     environment = opened(place.spec("guess", num_tasks=10))
-    with pytest.raises(InvalidArguments, match="Argument 'number': 'seven' is not of type 'integer'.*an integer"):
+    with pytest.raises(InvalidArguments, match=r"Argument 'number': 'seven' is not of type 'integer'.*an integer"):
         environment.guess(number="seven")
     with pytest.raises(InvalidArguments, match="'number' is a required property"):
         environment.guess()
-    with pytest.raises(InvalidArguments, match="'force'.*this tool's arguments are: number"):
+    with pytest.raises(InvalidArguments, match=r"'force'.*this tool's arguments are: number"):
         environment.guess(number=1, force=True)
     with pytest.raises(InvalidArguments, match="Argument 'number' cannot be written as JSON"):
         environment.guess(number=float("nan"))
@@ -130,7 +130,7 @@ def test_arguments_that_break_the_schema_are_refused_before_they_are_sent(place:
 
 def test_what_only_the_gateway_refuses_is_told_too(place: Place):
     environment = opened(place.spec("guess", num_tasks=10))
-    with pytest.raises(InvalidArguments, match="'number'.*an integer"):
+    with pytest.raises(InvalidArguments, match=r"'number'.*an integer"):
         environment.guess(number=1.0)
     assert (environment.steps, environment.errors, environment.finished) == (0, 1, False)
 

@@ -11,7 +11,9 @@ from corpus import CORPUS, Entry
 from tiny_model import calls, make_tokenizer
 from trl.chat_template_utils import add_response_schema, parse_response
 
-from envport.errors import ConfigurationError
+from envport.errors import ConfigurationError, MissingExtra
+from envport.registry import installed
+from envport_bridges.trl import EnvironmentSpec
 from envport_bridges.trl.classes import environment_class
 from envport_bridges.trl.contract import KNOWN_TRL, takes_explicit_tools, trl_version
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, ScoredEnvironment
@@ -195,3 +197,18 @@ def test_a_class_of_a_thousand_tools_is_made_within_a_second():
     tools = tools_as_trl_finds_them(environment)
     assert time.perf_counter() - began < 1.0
     assert [tool.__name__ for tool in tools] == [tool["name"] for tool in listing]
+
+
+@pytest.mark.parametrize("name", installed())
+def test_every_built_in_environment_is_shown_exactly(name: str, tokenizer: Any):
+    try:
+        spec = EnvironmentSpec(name, num_tasks=1)
+        environment = spec.environment_factory()
+    except MissingExtra as missing:
+        pytest.skip(str(missing))
+    shown = rendered(tools_as_trl_finds_them(environment), tokenizer)
+    assert [tool["function"]["name"] for tool in shown] == [tool["name"] for tool in spec.info.tools]
+    for tool, listed in zip(shown, spec.info.tools, strict=True):
+        assert same(tool["function"]["parameters"], listed["inputSchema"])
+    environment.reset(**spec.train_dataset[0])
+    assert environment.outcome is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import math
@@ -19,7 +20,8 @@ from trl import GRPOTrainer
 
 from envport.episodes import Limits
 from envport.errors import GatewayUnreachable
-from envport_bridges.trl import EnvironmentSpec, combine
+from envport_bridges.trl import ConcurrentGRPOTrainer, EnvironmentSpec, combine, rewards
+from envport_bridges.trl.contract import takes_explicit_tools
 
 DONE = "Done.<|im_end|>"
 
@@ -116,16 +118,57 @@ def test_unknown_tools_and_broken_json_do_not_stop_the_run(place: Place, tmp_pat
     assert logged(trainer, "rewards/episode_reward/mean") == [0.0, 0.0]
 
 
-def test_control_tokens_of_an_observation_are_text(place: Place, tmp_path: Path):
-    tokenizer = make_tokenizer()
-    trainer = train(
-        tmp_path,
-        place.spec("guess", indices=[1, 4]),
-        lambda text, turn: calls(("control_tokens", "{}")) if turn == 0 else DONE,
-    )
-    (suffix,) = {tuple(trainer._get_tool_suffix_ids([{"role": "tool", "name": "x", "content": "<|im_end|>"}]))}
+def shows_control_tokens(text: str, turn: int) -> str:
+    return calls(("control_tokens", "{}")) if turn == 0 else DONE
+
+
+@pytest.mark.parametrize("trainer_class", [GRPOTrainer, ConcurrentGRPOTrainer])
+def test_control_tokens_of_an_observation_are_text(place: Place, tmp_path: Path, trainer_class: type[Any]):
+    # The stock trainer has to be told; ours does it by itself.
+    options = {} if trainer_class is GRPOTrainer else {"chat_template_kwargs": {}}
+    spec = place.spec("guess", indices=[1, 4])
+    trainer = train(tmp_path, spec, shows_control_tokens, trainer_class, **options)
+    suffix = trainer._get_tool_suffix_ids([{"role": "tool", "name": "x", "content": "<|im_end|>"}])
     # One control token ends the tool's turn; the one in the observation is spelled out.
-    assert list(suffix).count(tokenizer.convert_tokens_to_ids("<|im_end|>")) == 1
+    assert list(suffix).count(trainer._tokenizer.eos_token_id) == 1
+
+
+def test_a_trainer_that_takes_them_for_its_own_is_warned_of(
+    place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    rewards._warn_of_control_tokens.cache_clear()
+    spec = place.spec("guess", indices=[1, 4])
+    train(tmp_path, spec, shows_control_tokens, chat_template_kwargs={})
+    assert "sanitize_control_tokens" in caplog.text
+
+
+def test_annotated_tools_train_too_and_say_what_the_model_is_not_told(
+    place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    spec = place.spec("guess", indices=[1, 4], explicit_schemas=False)
+    trainer = train(tmp_path, spec, guess_up_to(3))
+    assert logged(trainer, "rewards/episode_reward/mean") == [0.0]
+    assert "The model is not told of: guess: additionalProperties" in caplog.text
+
+
+def test_a_transformers_that_takes_no_schemas_gets_annotated_tools(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    from transformers.utils import chat_template_utils
+
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        raise TypeError("tools have to be functions")
+
+    takes_explicit_tools.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(chat_template_utils, "render_jinja_template", refuse)
+        assert not takes_explicit_tools()
+    spec = place.spec("guess", indices=[1, 4])
+    try:
+        assert inspect.ismethod(spec.environment_factory().guess)
+    finally:
+        takes_explicit_tools.cache_clear()
+    assert "cannot be shown exact tool schemas: tools have to be functions" in caplog.text
 
 
 def test_shaping_functions_see_the_episode(place: Place, tmp_path: Path):
@@ -153,9 +196,10 @@ def test_several_environments_in_one_run(place: Place, tmp_path: Path):
     both = combine({"guess": place.spec("guess", indices=[0]), "last": place.spec("last", num_tasks=1)})
 
     def script(text: str, turn: int) -> str:
-        if turn == 0:
-            return calls(("guess", '{"number": 0}')) if '"name": "guess"' in text.split("\n</tools>")[0] else calls(("go", "{}"))
-        return DONE
+        if turn:
+            return DONE
+        guessing = '"name": "guess"' in text.split("\n</tools>")[0]
+        return calls(("guess", '{"number": 0}')) if guessing else calls(("go", "{}"))
 
     trainer = train(tmp_path, both, script)
     assert logged(trainer, "rewards/episode_reward/mean") == [1.0]

@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Optional, Union, cast
+from typing import Any, Literal, Union, cast
 
 from envport_bridges.trl.names import SafeNames
 
@@ -70,11 +70,9 @@ def annotate(description: str, schema: Mapping[str, Any], parameters: SafeNames)
         if name not in required:
             # Transformers reads "optional" from a default; the value is never used.
             default = None
-            hint = Any if hint is Any else Optional[hint]
+            hint = Any if hint is Any else Union[hint, None]  # noqa: UP007
         annotations[identifier] = hint
-        listed.append(
-            inspect.Parameter(identifier, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
-        )
+        listed.append(inspect.Parameter(identifier, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
         said = properties[name].get("description", "") if isinstance(properties[name], Mapping) else ""
         documented.append(f"    {identifier}: {_harmless(str(said)) or name.strip() or identifier}")
         lost.extend(losses.found)

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, cast
 
-from envport.arguments import explain_json_schema_error
 from jsonschema import ValidationError
 from jsonschema.exceptions import SchemaError
 from jsonschema.protocols import Validator
 from jsonschema.validators import Draft202012Validator, validator_for
-from jsonschema_specifications import REGISTRY
+from jsonschema_specifications import REGISTRY  # pyright: ignore[reportMissingTypeStubs]
 from referencing.exceptions import Unresolvable
+
+from envport.arguments import explain_json_schema_error
 
 __all__ = ["ArgumentSchema"]
 
@@ -57,7 +58,7 @@ class ArgumentSchema:
         if self._validator is None:
             return None
         try:
-            errors = cast("list[ValidationError]", list(self._validator.iter_errors(dict(arguments))))
+            errors = list(self._validator.iter_errors(dict(arguments)))
         except _UNCHECKABLE:
             return None
         return "\n".join(dict.fromkeys(map(_explain, errors))) or None

@@ -1,13 +1,14 @@
 """Prints what the bridge costs and how exact it is: `python -m envport_bridges.trl.bench`.
 
-    python -m envport_bridges.trl.bench                       # all of it, about two minutes
-    python -m envport_bridges.trl.bench schemas echo          # some of it
+python -m envport_bridges.trl.bench                       # all of it, about two minutes
+python -m envport_bridges.trl.bench schemas echo          # some of it
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import importlib.util
 import inspect
 import json
@@ -17,16 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from envport import Environment, Task, tool
-
 from envport_bridges.trl.classes import environment_class
-from envport_bridges.trl.rollout_environment import RolloutEnvironment
+from envport_bridges.trl.rollout_environment import RolloutEnvironment, play_of
 from envport_bridges.trl.spec import EnvironmentSpec
 
 __all__ = ["WaitEnvironment", "main"]
@@ -60,8 +60,9 @@ class EchoEnvironment(Environment):
         return message
 
 
-def schemas(corpus: Path) -> None:
+def schemas(options: argparse.Namespace) -> None:
     """How many schemas of the corpus stand in the prompt exactly, ours and TRL's `OpenRewardSpec` binder's."""
+    corpus: Path = options.corpus
     spec = importlib.util.spec_from_file_location("corpus", corpus)
     if spec is None or spec.loader is None or not corpus.exists():
         print(f"schemas: no corpus at {corpus}; run this in a checkout of envport")
@@ -86,24 +87,28 @@ def _quietly(render: Callable[[], Any]) -> Any:
 
 
 def _shown(tool: Any) -> Any:
-    from transformers.utils.chat_template_utils import render_jinja_template
-
-    texts, _ = render_jinja_template([[]], tools=[tool], chat_template="{{ tools | tojson }}")
+    rendering: Any = importlib.import_module("transformers.utils.chat_template_utils")
+    texts, _ = rendering.render_jinja_template([[]], tools=[tool], chat_template="{{ tools | tojson }}")
     return json.loads(texts[0])[0]["function"]["parameters"]
 
 
 def _ours(listed: dict[str, Any]) -> Any:
-    player: Any = SimpleNamespace(call=lambda tool, arguments: "called")
+    player: Any = SimpleNamespace(call=_called)
     environment = environment_class("demo", [listed], RolloutEnvironment)(player)
     (found,) = (getattr(environment, name) for name in environment_tools(environment))
-    found(**{})
+    found()
     return _shown(found)
+
+
+def _called(*arguments: Any) -> str:
+    """Stands for an environment."""
+    return "called"
 
 
 def _openreward(listed: dict[str, Any]) -> Any:
     from trl.experimental.openreward import environment as openreward
 
-    made = type("Demo", (), {"_call_ors_tool": lambda self, name, values: "called"})
+    made = type("Demo", (), {"_call_ors_tool": _called})
     before = set(vars(made))
     tool = {
         "name": listed["name"],
@@ -119,11 +124,12 @@ def _openreward(listed: dict[str, Any]) -> Any:
 
 def environment_tools(environment: Any) -> list[str]:
     """The names of the members that TRL takes for tools."""
-    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    cls = cast("type[Any]", type(environment))
+    members = inspect.getmembers(cls, predicate=inspect.isfunction)
     return [name for name, _ in members if name not in ("reset", "get_reward") and not name.startswith("_")]
 
 
-def classes() -> None:
+def classes(options: argparse.Namespace) -> None:
     """How long a class of a thousand tools takes."""
     properties = {f"p{n}": {"type": "string", "enum": ["a", "b"], "description": "One of two."} for n in range(5)}
     schema = {"type": "object", "properties": properties, "required": ["p0"]}
@@ -135,13 +141,15 @@ def classes() -> None:
     print(f"classes: a class of {len(found)} tools: {time.perf_counter() - began:.2f} s (to reach: 1 s)")
 
 
-def echo() -> None:
+def echo(options: argparse.Namespace) -> None:
     """CPU of client and server for one `echo`: the bridge's call, and that of `mcp.Client`."""
     with _gateway("echo=envport_bridges.trl.bench:EchoEnvironment") as (url, server):
         spec = EnvironmentSpec(f"{url}/environments/echo", num_tasks=1)
         environment: Any = spec.environment_factory()
         environment.reset(**spec.rows[0])
-        address = vars(environment)["_player"].record.episode.address
+        episode = play_of(environment).record.episode
+        assert episode is not None
+        address = episode.address
         say = environment.echo
 
         def bridge(calls: int) -> None:
@@ -157,7 +165,7 @@ def echo() -> None:
         rounds = [(_cpu(server, bridge, _CALLS // 5), _cpu(server, client, _CALLS // 5)) for _ in range(5)]
     for name, figures in zip(("bridge", "mcp.Client"), zip(*rounds, strict=True), strict=True):
         client_us, server_us = (sorted(column)[len(rounds) // 2] for column in zip(*figures, strict=True))
-        print(f"echo: {name}: {client_us + server_us:,.0f} µs CPU a call (client {client_us:,.0f}, server {server_us:,.0f})")
+        print(f"echo: {name}: {client_us + server_us:,.0f} µs CPU a call ({client_us:,.0f} + {server_us:,.0f})")
     ratios = sorted(sum(mine) / sum(its) for mine, its in rounds)
     print(f"echo: ratio {ratios[len(ratios) // 2]:.2f} (to reach: 0.50)")
 
@@ -179,7 +187,7 @@ def _cpu(server: int, work: Callable[[int], None], calls: int) -> tuple[float, f
 
 
 @contextmanager
-def _gateway(reference: str) -> Iterator[tuple[str, int]]:
+def _gateway(reference: str) -> Generator[tuple[str, int]]:
     command = [sys.executable, "-m", "envport.cli", "serve", reference, "--port", "0", "--log-level", "warning"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -190,9 +198,9 @@ def _gateway(reference: str) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def rollouts() -> None:
+def rollouts(options: argparse.Namespace) -> None:
     """How long one turn of 64 rollouts waits for a tool of 100 ms, concurrent and stock."""
-    from trl import GRPOTrainer
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     from envport_bridges.trl.trainer import ConcurrentGRPOTrainer
 
@@ -203,7 +211,7 @@ def rollouts() -> None:
 
 
 def _turn(spec: EnvironmentSpec, trainer_class: Any) -> float:
-    from trl import GRPOConfig
+    from trl.trainer.grpo_config import GRPOConfig
 
     tokenizer, model = _tiny()
     marks: list[float] = []
@@ -218,7 +226,8 @@ def _turn(spec: EnvironmentSpec, trainer_class: Any) -> float:
 
         def _tool_call_loop(self, *args: Any, **kwargs: Any) -> Any:
             marks.append(time.perf_counter())
-            return super()._tool_call_loop(*args, **kwargs)
+            stock: Any = super()
+            return stock._tool_call_loop(*args, **kwargs)
 
         def _get_tool_suffix_ids(self, tool_messages: Any) -> Any:
             if resolve := getattr(self, "_resolve", None):
@@ -233,6 +242,7 @@ def _turn(spec: EnvironmentSpec, trainer_class: Any) -> float:
             num_generations=8,
             max_steps=1,
             max_completion_length=512,
+            max_tool_calling_iterations=1,
             save_strategy="no",
             report_to="none",
             use_cpu=True,
@@ -292,7 +302,7 @@ def main(arguments: list[str] | None = None) -> None:
     logging.disable(logging.WARNING)
     for name, run in parts.items():
         if not options.parts or name in options.parts:
-            run(options.corpus) if run is schemas else run()
+            run(options)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from envport.errors import ConfigurationError
-
 from envport_bridges.trl.names import SafeNames
 from envport_bridges.trl.tools import AsyncExplicitTool, ExplicitTool, ToolDefinition
 
-__all__ = ["ListedClass", "ToolAttribute", "define_tools", "environment_class"]
+__all__ = ["ListedClass", "ToolAttribute", "define_tools", "environment_class", "tools_of"]
 
 
 class _Listed(str):
@@ -132,6 +131,11 @@ def environment_class(
     attributes: dict[str, Any] = {identifier: ToolAttribute(tool, bind) for identifier, tool in tools.items()}
     made = ListedClass(_class_name(name), (base,), {**attributes, "_tools": tools, "__module__": __name__})
     return cast("type[Any]", made)
+
+
+def tools_of(environment_type: type[Any]) -> Mapping[str, ToolDefinition]:
+    """The tools of a class made by `environment_class`, by attribute, in the order of the listing."""
+    return vars(environment_type)["_tools"]
 
 
 def _class_name(name: str) -> str:

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from envport.errors import AtCapacity, EnvportError, GatewayUnreachable
 from envport.types import EnvironmentInfo
-
 from envport_bridges.trl.backend import EpisodeSource, OpenEpisode, OpenRequest, Target
 from envport_bridges.trl.local import LocalEpisodes
 from envport_bridges.trl.loop import BackgroundLoop
@@ -44,7 +43,11 @@ class Connection:
         self._keeping = False
         self._listing_checked = 0.0
         self._announced: set[str] = set()
-        self.source: EpisodeSource = self.loop.run(self._make())
+        try:
+            self.source: EpisodeSource = self.loop.run(self._make())
+        except BaseException:
+            self.loop.stop()
+            raise
 
     async def _make(self) -> EpisodeSource:
         source = _source(self.target)
@@ -127,9 +130,9 @@ class Connection:
             return
         self._announced.add(current.fingerprint)
         before, after = ({tool["name"]: tool for tool in info.tools} for info in (expected, current))
-        changed = sorted(
-            {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-        ) or ["their order"]
+        changed = sorted({name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}) or [
+            "their order"
+        ]
         logger.error(
             "THE TOOL LISTING OF %s HAS CHANGED since this run began (%s). The model is still shown the old "
             "tools, so what it learns no longer fits the environment: stop the run and start it anew.",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from functools import cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
 from typing import Any
 
 from envport.errors import MissingExtra
-
 from envport_bridges.trl.annotations import annotate
 from envport_bridges.trl.arguments import ArgumentSchema
 from envport_bridges.trl.names import SafeNames
@@ -71,7 +71,6 @@ def takes_explicit_tools() -> bool:
 
 
 def _render(tool: Any) -> Any:
-    from transformers.utils.chat_template_utils import render_jinja_template
-
-    texts, _ = render_jinja_template([[]], tools=[tool], chat_template="{{ tools | tojson }}")
+    rendering: Any = import_module("transformers.utils.chat_template_utils")
+    texts, _ = rendering.render_jinja_template([[]], tools=[tool], chat_template="{{ tools | tojson }}")
     return json.loads(texts[0])[0]

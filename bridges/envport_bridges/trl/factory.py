@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from envport.types import EnvironmentInfo
-
 from envport_bridges.trl.ahead import Ahead, Plan
 from envport_bridges.trl.backend import Target
-from envport_bridges.trl.classes import environment_class
+from envport_bridges.trl.classes import environment_class, tools_of
 from envport_bridges.trl.connection import connect
 from envport_bridges.trl.contract import takes_explicit_tools
 from envport_bridges.trl.play import Play
@@ -25,7 +25,7 @@ __all__ = ["EnvironmentFactory"]
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EnvironmentFactory:
     """What `environment_factory` takes: call it for an instance.
 
@@ -80,7 +80,7 @@ class EnvironmentFactory:
             cast_strings=self.cast_strings,
         )
         if not explicit:
-            _warn_of_losses(self.info.name, made._tools)
+            _warn_of_losses(self.info.name, tools_of(made))
         return made
 
 
@@ -89,7 +89,7 @@ def _release(play: Play) -> None:
         play.connection.loop.submit(play.release())
 
 
-def _warn_of_losses(name: str, tools: dict[str, ToolDefinition]) -> None:
+def _warn_of_losses(name: str, tools: Mapping[str, ToolDefinition]) -> None:
     lost = [f"{tool.name}: {', '.join(tool.annotated.lost)}" for tool in tools.values() if tool.annotated.lost]
     renamed = [f"{tool.name!r} as {tool.identifier!r}" for tool in tools.values() if tool.identifier != tool.name]
     logger.warning(

@@ -13,6 +13,14 @@ __all__ = ["BackgroundLoop"]
 ResultT = TypeVar("ResultT")
 
 
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # Not made for Windows.
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 class BackgroundLoop:
     """Runs coroutines in a daemon thread until it is stopped.
 
@@ -21,7 +29,7 @@ class BackgroundLoop:
     """
 
     def __init__(self, name: str):
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 

@@ -21,7 +21,6 @@ from envport.errors import (
     UnknownTool,
 )
 from envport.types import EnvironmentInfo, Outcome
-
 from envport_bridges.trl.ahead import Ahead
 from envport_bridges.trl.backend import OpenEpisode, Reply
 from envport_bridges.trl.connection import Connection
@@ -121,8 +120,7 @@ class Play:
 
     async def _open(self, record: Record, before: Record) -> Shown:
         async with record.turn, before.turn:
-            if before.episode is not None:
-                self.connection.release(before.episode, ended=before.outcome is not None)
+            self._release(before)
             return await self._open_next(record)
 
     async def _open_next(self, record: Record) -> Shown:
@@ -172,11 +170,10 @@ class Play:
             return record.over
         if record.lost or record.episode is None:
             raise EpisodeFailed(_message(record))
-        if problems := tool.arguments.problems(arguments):
-            if record.outcome is None:
-                record.errors += 1
-                raise InvalidArguments(problems)
-            # The episode is over, whatever the arguments are; the gateway says so in its own words.
+        # Once the episode is over it does not matter what the arguments are; the gateway says so in its own words.
+        if record.outcome is None and (problems := tool.arguments.problems(arguments)):
+            record.errors += 1
+            raise InvalidArguments(problems)
         try:
             return self._note(record, await self._send(record.episode, tool, arguments))
         except EpisodeOver as over:
@@ -204,7 +201,9 @@ class Play:
 
     def _note(self, record: Record, reply: Reply) -> Shown:
         record.rewards.append(reply.reward)
-        record.outcome = reply.outcome or record.outcome
+        if reply.outcome is not None:
+            record.outcome = reply.outcome
+            self._release(record)
         record.observation = show(reply.content, reply.structured)
         if reply.is_error:
             raise ToolError(record.observation if isinstance(record.observation, str) else "The tool failed.")
@@ -229,9 +228,14 @@ class Play:
         )
 
     async def release(self) -> None:
-        """Let go of the current episode."""
-        if self.record.episode is not None:
-            self.connection.release(self.record.episode, ended=self.record.outcome is not None)
+        """Let go of the current episode, once whatever is being done with it has ended."""
+        async with self.record.turn:
+            self._release(self.record)
+
+    def _release(self, record: Record) -> None:
+        if record.episode is not None:
+            # A lost one may well be running on the other side.
+            self.connection.release(record.episode, ended=record.outcome is not None and not record.lost)
 
 
 class Deferred(list[Any]):

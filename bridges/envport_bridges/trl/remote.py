@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Mapping
@@ -11,7 +10,6 @@ from urllib.parse import quote, urlsplit
 
 from envport.errors import ConfigurationError, GatewayUnreachable, MissingExtra, error_from_code
 from envport.types import EnvironmentInfo, Observation, TaskPage
-
 from envport_bridges.trl.backend import OpenEpisode, OpenRequest, Reply, Target
 from envport_bridges.trl.wire import ToolCall, read_answer
 
@@ -48,9 +46,7 @@ class RemoteEpisodes:
     async def start(self) -> None:
         """Make the pool of connections."""
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=self._target.connections, keepalive_timeout=_KEPT_CONNECTION_SECONDS
-            ),
+            connector=aiohttp.TCPConnector(limit=self._target.connections, keepalive_timeout=_KEPT_CONNECTION_SECONDS),
             timeout=aiohttp.ClientTimeout(total=self._target.call_seconds, sock_connect=_CONNECT_SECONDS),
             headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -131,16 +127,12 @@ class RemoteEpisodes:
         except (ValueError, KeyError, TypeError):
             raise GatewayUnreachable(f"{self._base}{path} answered {status}: {answer[:200]!r}") from None
 
-    async def _send(
-        self, method: str, url: str, data: bytes | None, headers: dict[str, str]
-    ) -> tuple[int, str, bytes]:
+    async def _send(self, method: str, url: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, str, bytes]:
         assert self._http is not None
         try:
-            async with self._http.request(
-                method, url, data=data, headers=headers, allow_redirects=False
-            ) as response:
+            async with self._http.request(method, url, data=data, headers=headers, allow_redirects=False) as response:
                 return response.status, response.headers.get("Content-Type", ""), await response.read()
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise GatewayUnreachable(f"no answer from {self._base}: {error or type(error).__name__}") from error
 
 

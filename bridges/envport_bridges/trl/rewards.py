@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from envport.errors import ConfigurationError
-
 from envport_bridges.trl.rollout_environment import RolloutEnvironment
 
 __all__ = ["LOST_METRIC", "episode_reward"]
@@ -59,8 +59,19 @@ def _of_rollouts(columns: dict[str, Any], log_metric: Callable[[str, float], Non
     return rewards
 
 
+@cache
+def _warn_of_control_tokens() -> None:
+    logger.warning(
+        "control tokens in what the environment shows are taken for the chat template's own: an observation can end a "
+        'turn and speak for the user. Set GRPOConfig(chat_template_kwargs={"sanitize_control_tokens": True}).'
+    )
+
+
 def note_lost(rewards: Sequence[float | None], log_metric: Callable[[str, float], None] | None) -> None:
-    """Log how many episodes were lost."""
+    """Log how many episodes were lost, and warn of a trainer that takes observations for its own control tokens."""
+    options = getattr(getattr(log_metric, "__self__", None), "chat_template_kwargs", None)
+    if options is not None and "sanitize_control_tokens" not in options:
+        _warn_of_control_tokens()
     lost = sum(reward is None for reward in rewards)
     if log_metric is not None:
         log_metric(LOST_METRIC, lost / max(1, len(rewards)))

@@ -10,21 +10,19 @@ import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from trl.chat_template_utils import (
-    add_response_schema,
-    get_training_chat_template,
-    is_chat_template_prefix_preserving,
-    parse_response,
-)
+from trl import chat_template_utils
 
+from envport_bridges.trl.classes import tools_of
 from envport_bridges.trl.factory import EnvironmentFactory
 from envport_bridges.trl.observations import Shown
-from envport_bridges.trl.play import Play
-from envport_bridges.trl.rollout_environment import RolloutEnvironment
+from envport_bridges.trl.rollout_environment import RolloutEnvironment, play_of
 
 __all__ = ["ROW", "EpisodeRollout"]
+
+# TRL's annotations are partial.
+_templates = cast("Any", chat_template_utils)
 
 ROW = "envport_row"
 """The key of a prompt's last message that holds the number of its row; chat templates pass over it."""
@@ -94,11 +92,11 @@ class EpisodeRollout:
         while len(self._pool) < len(prompts):
             self._pool.append(self._factory())
         environments = self._pool[: len(prompts)]
-        rows = [self._rows[prompt[-1][ROW]] for prompt in prompts]
+        rows: list[dict[str, Any]] = [self._rows[int(prompt[-1][ROW])] for prompt in prompts]
         for environment, row in zip(environments, rows, strict=True):
-            _play_of(environment).begin(row)
+            play_of(environment).begin(row)
         return [
-            _Rollout(environment, _encode(_with(prompt, _play_of(environment).start(row)), environment, trainer))
+            _Rollout(environment, _encode(_with(prompt, play_of(environment).start(row)), environment, trainer))
             for environment, row, prompt in zip(environments, rows, prompts, strict=True)
         ]
 
@@ -108,7 +106,8 @@ class EpisodeRollout:
         for number, one in enumerate(playing):
             room = trainer.max_completion_length - len(one.completion_ids)
             ids = written[number][:room]
-            message = parse_response(trainer._tokenizer, ids, prefix=one.ids, tools=_tools_of(one.environment))
+            tools = _shown_tools(one.environment)
+            message: dict[str, Any] = _templates.parse_response(trainer._tokenizer, ids, prefix=one.ids, tools=tools)
             one.add(ids, written=True, logprobs=logprobs[number][:room] if logprobs is not None else None)
             one.calls = message.get("tool_calls") or []
             one.turns += 1
@@ -137,20 +136,21 @@ class EpisodeRollout:
 
 
 def _submit(one: _Rollout, function: dict[str, Any]) -> Future[Shown] | str:
-    tools = {tool.name: tool for tool in type(one.environment)._tools.values()}  # pyright: ignore
+    tools = {tool.name: tool for tool in tools_of(type(one.environment)).values()}
     tool = tools.get(function["name"])
     if tool is None:
         return f"Tool {function['name']} not found."
-    if not isinstance(function["arguments"], dict):
+    arguments = function["arguments"]
+    if not isinstance(arguments, dict):
         return "The arguments have to be a JSON object."
-    return _play_of(one.environment).submit(tool, function["arguments"])
+    return play_of(one.environment).submit(tool, cast("dict[str, Any]", arguments))
 
 
 def _result(one: _Rollout, future: Future[Shown] | str) -> tuple[Shown, bool]:
     if isinstance(future, str):
         return str({"error": future}), True
     try:
-        shown = _play_of(one.environment).wait(future)
+        shown = play_of(one.environment).wait(future)
     except Exception as error:
         return str({"error": str(error)}), True
     return shown, False
@@ -159,10 +159,11 @@ def _result(one: _Rollout, future: Future[Shown] | str) -> tuple[Shown, bool]:
 def _prepare(trainer: Any) -> None:
     """What GRPOTrainer does itself when it knows of tools."""
     tokenizer = trainer._tokenizer
+    trainer.chat_template_kwargs = {"sanitize_control_tokens": True, **trainer.chat_template_kwargs}
     if getattr(tokenizer, "response_template", None) is None and getattr(tokenizer, "response_schema", None) is None:
-        add_response_schema(trainer.processing_class)
-    if trainer.chat_template is None and not is_chat_template_prefix_preserving(trainer.processing_class):
-        trainer.chat_template = get_training_chat_template(trainer.processing_class)
+        _templates.add_response_schema(trainer.processing_class)
+    if trainer.chat_template is None and not _templates.is_chat_template_prefix_preserving(trainer.processing_class):
+        trainer.chat_template = _templates.get_training_chat_template(trainer.processing_class)
 
 
 def _with(prompt: list[dict[str, Any]], observation: Shown) -> list[dict[str, Any]]:
@@ -174,7 +175,7 @@ def _with(prompt: list[dict[str, Any]], observation: Shown) -> list[dict[str, An
 def _encode(messages: list[dict[str, Any]], environment: RolloutEnvironment, trainer: Any) -> list[int]:
     return trainer.processing_class.apply_chat_template(
         [messages],
-        tools=_tools_of(environment),
+        tools=_shown_tools(environment),
         chat_template=trainer.chat_template,
         add_generation_prompt=True,
         tokenize=True,
@@ -183,12 +184,8 @@ def _encode(messages: list[dict[str, Any]], environment: RolloutEnvironment, tra
     )["input_ids"][0]
 
 
-def _tools_of(environment: RolloutEnvironment) -> list[Any] | None:
-    return [getattr(environment, name) for name in type(environment)._tools] or None  # pyright: ignore
-
-
-def _play_of(environment: RolloutEnvironment) -> Play:
-    return vars(environment)["_player"]
+def _shown_tools(environment: RolloutEnvironment) -> list[Any] | None:
+    return [getattr(environment, name) for name in tools_of(type(environment))] or None
 
 
 def _columns(rollouts: list[_Rollout], *, with_logprobs: bool) -> dict[str, Any]:

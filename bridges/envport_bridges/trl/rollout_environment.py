@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from envport.types import Outcome
-
 from envport_bridges.trl.observations import Shown
 from envport_bridges.trl.play import Play
 from envport_bridges.trl.rows import metadata_of
 
-__all__ = ["RolloutEnvironment", "ScoredEnvironment"]
+__all__ = ["RolloutEnvironment", "ScoredEnvironment", "play_of"]
 
 
 class RolloutEnvironment:
@@ -95,6 +94,11 @@ class RolloutEnvironment:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} episode {self.episode_id}>"
+
+
+def play_of(environment: RolloutEnvironment) -> Play:
+    """What plays the episodes of an instance; the instance itself has no room for it but a private attribute."""
+    return vars(environment)["_player"]
 
 
 class ScoredEnvironment(RolloutEnvironment):

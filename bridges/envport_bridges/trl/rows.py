@@ -7,14 +7,14 @@ import json
 import logging
 import random
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, cast
 
 from envport.errors import ConfigurationError
 from envport.types import EnvironmentInfo, Task
-
 from envport_bridges.trl.backend import OpenRequest
 
-__all__ = ["METADATA_PREFIX", "RESERVED", "metadata_of", "plain_columns", "request_of", "row_of", "seed_of"]
+__all__ = ["RESERVED", "dataset_of", "metadata_of", "plain_columns", "request_of", "row_of", "seed_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +76,12 @@ def _column(key: str) -> str:
     return f"{METADATA_PREFIX}{key}" if key in RESERVED or not key else key
 
 
+def dataset_of(rows: Sequence[dict[str, Any]]) -> Any:
+    """The rows as a `datasets.Dataset`."""
+    datasets: Any = import_module("datasets")
+    return datasets.Dataset.from_list(plain_columns(rows))
+
+
 def plain_columns(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Make every column of one type, as Arrow needs it: where values do not agree, they become JSON text.
 
@@ -85,7 +91,9 @@ def plain_columns(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     columns = dict.fromkeys(key for row in rows for key in row)
     mixed = {column for column in columns if not _agree([row[column] for row in rows if column in row])}
     if mixed:
-        logger.warning("these metadata columns hold values of different shapes, and become JSON text: %s", sorted(mixed))
+        logger.warning(
+            "these metadata columns hold values of different shapes, and become JSON text: %s", sorted(mixed)
+        )
     return [
         {
             column: json.dumps(row.get(column)) if column in mixed and column in row else row.get(column)

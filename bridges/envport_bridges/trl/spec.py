@@ -6,17 +6,16 @@ import dataclasses
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from envport.errors import ConfigurationError, UnknownTask
 from envport.types import EnvironmentInfo, Task
-
 from envport_bridges.trl.ahead import Plan
 from envport_bridges.trl.backend import Target
 from envport_bridges.trl.connection import Connection, connect
 from envport_bridges.trl.factory import EnvironmentFactory
 from envport_bridges.trl.rewards import episode_reward
-from envport_bridges.trl.rows import plain_columns, row_of, seed_of
+from envport_bridges.trl.rows import dataset_of, row_of, seed_of
 
 if TYPE_CHECKING:
     from envport_bridges.trl.rollout import EpisodeRollout
@@ -44,6 +43,7 @@ class EnvironmentSpec:
         token: Bearer token for the gateway.
         patience: Seconds to wait for a gateway that is away or full, before an episode is left out of training.
         keep_alive: Seconds for which an episode is kept from expiring while the model generates.
+        call_seconds: Seconds after which a call that is not answered counts as lost.
         get_reward: Whether environments own their reward; `reward_funcs` is then empty.
         explicit_schemas: Whether the model is shown the tools' exact schemas. Type hints are the alternative.
         cast_strings: Whether transformers may read text as the type that the schema asks for (`"7"` as 7). Models
@@ -64,6 +64,7 @@ class EnvironmentSpec:
         token: str | None = None,
         patience: float = 60.0,
         keep_alive: float = 4 * 3600.0,
+        call_seconds: float = 600.0,
         get_reward: bool = False,
         explicit_schemas: bool = True,
         cast_strings: bool = True,
@@ -72,7 +73,7 @@ class EnvironmentSpec:
             raise ConfigurationError("give num_tasks or indices, not both")
         if num_tasks is not None and num_tasks < 1:
             raise ConfigurationError(f"num_tasks is {num_tasks}; it has to be at least 1")
-        self.target = Target(target, token, patience, keep_alive)
+        self.target = Target(target, token, patience, keep_alive, call_seconds)
         self._split = split
         self._num_tasks = num_tasks
         self._indices = list(indices) if indices is not None else None
@@ -103,9 +104,7 @@ class EnvironmentSpec:
         Raises:
             UnknownTask: There is no such split or index.
         """
-        from datasets import Dataset
-
-        return Dataset.from_list(plain_columns(self.rows))
+        return dataset_of(self.rows)
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -131,8 +130,7 @@ class EnvironmentSpec:
         totals = {one.name: one.num_tasks for one in self.info.splits}
         if split not in totals:
             raise UnknownTask(
-                f"environment {self.info.name!r} has no split {split!r}; "
-                f"its splits are: {', '.join(map(repr, totals))}"
+                f"environment {self.info.name!r} has no split {split!r}; its splits are: {', '.join(map(repr, totals))}"
             )
         if wrong := [index for index in self._indices or () if not 0 <= index < totals[split]]:
             raise UnknownTask(
@@ -174,9 +172,7 @@ class EnvironmentSpec:
         return dataclasses.replace(self.async_environment_factory, plan=plan)
 
     def _factory(self, *, asynchronous: bool, scored: bool) -> EnvironmentFactory:
-        return EnvironmentFactory(
-            self.target, self.info, scored, asynchronous, self._explicit, self._cast_strings
-        )
+        return EnvironmentFactory(self.target, self.info, scored, asynchronous, self._explicit, self._cast_strings)
 
     @cached_property
     def rollout_func(self) -> EpisodeRollout:
@@ -188,14 +184,14 @@ class EnvironmentSpec:
     @cached_property
     def rollout_dataset(self) -> Any:
         """`train_dataset` for `rollout_func`: TRL hands it the prompts alone, so each prompt names its row."""
-        from datasets import Dataset
-
         from envport_bridges.trl.rollout import ROW
 
-        rows = plain_columns(self.rows)
-        for number, row in enumerate(rows):
-            row["prompt"] = [*row["prompt"][:-1], {**row["prompt"][-1], ROW: number}]
-        return Dataset.from_list(rows)
+        return dataset_of(
+            [
+                row | {"prompt": [*row["prompt"][:-1], {**row["prompt"][-1], ROW: number}]}
+                for number, row in enumerate(self.rows)
+            ]
+        )
 
     @property
     def reward_funcs(self) -> list[RewardFunction]:
@@ -216,11 +212,9 @@ class Combination:
     @cached_property
     def train_dataset(self) -> Any:
         """The rows of all of them, mixed, with a column `environment` that names whose each is."""
-        from datasets import Dataset
-
         rows = [{**row, "environment": name} for name, spec in self._specs.items() for row in spec.rows]
         random.Random(0).shuffle(rows)
-        return Dataset.from_list(plain_columns(rows))
+        return dataset_of(rows)
 
     @property
     def environment_factory(self) -> dict[str, EnvironmentFactory]:
@@ -247,4 +241,4 @@ def combine(specs: Mapping[str, EnvironmentSpec]) -> Combination:
     Raises:
         ConfigurationError: There are none, or only some own their reward.
     """
-    return Combination(cast("Mapping[str, EnvironmentSpec]", specs))
+    return Combination(specs)

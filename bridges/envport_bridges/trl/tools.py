@@ -77,7 +77,7 @@ class ToolDefinition:
         def method(environment: Any, /, **arguments: Any) -> Any:
             # What the caller left out is not sent: a default of the signature is none of the tool's.
             named = {self.parameters.original.get(name, name): value for name, value in arguments.items()}
-            return vars(environment)["_player"].call(self, named)
+            return cast("Player", vars(environment)["_player"]).call(self, named)
 
         function = cast("Any", method)
         function.__name__ = function.__qualname__ = self.identifier
@@ -110,6 +110,7 @@ class ExplicitTool(dict[str, Any]):
         self._player: Player = vars(environment)["_player"]
 
     def __call__(self, /, **arguments: Any) -> Any:
+        """Call the tool."""
         return self._player.call(self._definition, arguments)
 
 
@@ -130,6 +131,5 @@ class AsyncExplicitTool(ExplicitTool):
         self.__annotations__ = {}
 
     async def __call__(self, /, **arguments: Any) -> Any:
+        """Call the tool."""
         return await self._player.call_async(self._definition, arguments)
-
-

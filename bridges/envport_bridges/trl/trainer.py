@@ -12,14 +12,14 @@ import hashlib
 import inspect
 import logging
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from trl import GRPOTrainer
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 from envport_bridges.trl.play import Deferred, Play
-from envport_bridges.trl.rollout_environment import RolloutEnvironment
+from envport_bridges.trl.rollout_environment import RolloutEnvironment, play_of
 
 __all__ = ["ConcurrentGRPOTrainer", "loop_is_known"]
 
@@ -46,15 +46,24 @@ def loop_is_known(trainer_class: type[Any] = GRPOTrainer) -> bool:
         return False
 
 
-class ConcurrentGRPOTrainer(GRPOTrainer):
+# TRL's own annotations are partial, and its internals have none.
+_Stock = cast("Any", GRPOTrainer)
+
+
+class ConcurrentGRPOTrainer(_Stock):
     """`GRPOTrainer` whose environments are reset and called side by side.
 
-    Takes what `GRPOTrainer` takes, and gives the same token ids, masks, advantages and counts. Calls of one rollout stay
-    in order. Vision models and a TRL with another loop get the stock behaviour, said once in the log.
+    Takes what `GRPOTrainer` takes, and gives the same token ids, masks, advantages and counts. Calls of one rollout
+    stay in order. Vision models and a TRL with another loop get the stock behaviour, said once in the log. Control
+    tokens in what environments show are text, unless `chat_template_kwargs` says otherwise.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
+        stock: Any = super()
+        stock.__init__(*args, **kwargs)
+        # What an environment shows is data, whatever it looks like. An option that was given is kept.
+        given: dict[str, Any] = vars(self)["chat_template_kwargs"]
+        self.chat_template_kwargs: dict[str, Any] = {"sanitize_control_tokens": True, **given}
         self._side_by_side = self.environment_factories is not None
         if self._side_by_side and not loop_is_known():
             logger.warning("this version of TRL has a tool loop that is not known: environments are played in turn")
@@ -66,7 +75,8 @@ class ConcurrentGRPOTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, Any]]) -> Any:
         if self._side_by_side:
             self._begin_episodes(inputs)
-        return super()._generate_and_score_completions(inputs)
+        stock: Any = super()
+        return stock._generate_and_score_completions(inputs)
 
     def _begin_episodes(self, inputs: Sequence[Mapping[str, Any]]) -> None:
         """Open the episodes of a batch, each by the instance that the stock code is about to reset with that row."""
@@ -81,21 +91,23 @@ class ConcurrentGRPOTrainer(GRPOTrainer):
                 pool.append(self.environment_factories[name]())
             if isinstance(pool[place], RolloutEnvironment):
                 columns = row if not self._multi_environment else {k: v for k, v in row.items() if k != "environment"}
-                _play_of(pool[place]).begin(columns)
+                play_of(pool[place]).begin(columns)
 
     def _tool_call_loop(self, *args: Any, **kwargs: Any) -> Any:
+        stock: Any = super()
         if not self._side_by_side:
-            return super()._tool_call_loop(*args, **kwargs)
+            return stock._tool_call_loop(*args, **kwargs)
         self._failures = 0
-        with _deferred([_play_of(one) for one in self.environments if isinstance(one, RolloutEnvironment)]):
-            mask, completions, ids, logprobs, calls, failures, images = super()._tool_call_loop(*args, **kwargs)
+        with _deferred([play_of(one) for one in self.environments if isinstance(one, RolloutEnvironment)]):
+            mask, completions, ids, logprobs, calls, failures, images = stock._tool_call_loop(*args, **kwargs)
         for completion in completions:
             self._resolve(completion)
         return mask, completions, ids, logprobs, calls, failures + self._failures, images
 
     def _get_tool_suffix_ids(self, tool_messages: list[dict[str, Any]]) -> Any:
         self._resolve(tool_messages)
-        return super()._get_tool_suffix_ids(tool_messages)
+        stock: Any = super()
+        return stock._get_tool_suffix_ids(tool_messages)
 
     def _resolve(self, messages: Sequence[dict[str, Any]]) -> None:
         for message in messages:
@@ -104,12 +116,8 @@ class ConcurrentGRPOTrainer(GRPOTrainer):
                 self._failures += failed
 
 
-def _play_of(environment: RolloutEnvironment) -> Play:
-    return vars(environment)["_player"]
-
-
 @contextmanager
-def _deferred(plays: Sequence[Play]) -> Iterator[None]:
+def _deferred(plays: Sequence[Play]) -> Generator[None]:
     for play in plays:
         play.deferring = True
     try:

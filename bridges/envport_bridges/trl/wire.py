@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, cast
 
-from envport.errors import EpisodeFailed, GatewayUnreachable, InvalidArguments, UnknownTool, error_from_code
-from envport.types import Outcome, Reason
 from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,
@@ -25,6 +23,8 @@ from mcp.shared.inbound import (
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types.jsonrpc import INVALID_PARAMS
 
+from envport.errors import EpisodeFailed, GatewayUnreachable, InvalidArguments, UnknownTool, error_from_code
+from envport.types import Outcome, Reason
 from envport_bridges.trl.backend import Reply
 
 __all__ = ["ToolCall", "read_answer"]
@@ -83,8 +83,8 @@ def read_answer(status: int, content_type: str, body: bytes) -> Reply:
         GatewayUnreachable: This is no gateway's answer.
     """
     message = _message(body, streamed=content_type.startswith("text/event-stream"))
-    if "result" in message:
-        return _reply(message["result"])
+    if isinstance(result := message.get("result"), dict):
+        return _reply(cast("dict[str, Any]", result))
     error = message.get("error")
     if not isinstance(error, dict):
         raise GatewayUnreachable(f"the gateway answered {status} with {body[:200]!r}")
@@ -99,8 +99,8 @@ def read_answer(status: int, content_type: str, body: bytes) -> Reply:
 
 def _message(body: bytes, *, streamed: bool) -> dict[str, Any]:
     if streamed:
-        # Progress comes first, the answer last.
-        body = body.replace(b"\r\n", b"\n").strip().rpartition(b"data:")[2]
+        # Progress comes first, the answer last, each on a line of its own.
+        body = next((line[5:] for line in reversed(body.splitlines()) if line.startswith(b"data:")), b"")
     try:
         message = json.loads(body)
     except ValueError:
@@ -114,9 +114,9 @@ def _reply(result: dict[str, Any]) -> Reply:
     meta: dict[str, Any] = result.get("_meta") or {}
     is_error = bool(result.get("isError"))
     if is_error and (code := meta.get("envport/error")):
-        raise error_from_code(code, "\n".join(str(block.get("text", "")) for block in result["content"]))
+        raise error_from_code(code, "\n".join(str(block.get("text", "")) for block in result.get("content") or ()))
     return Reply(
-        content=result["content"],
+        content=result.get("content") or (),
         structured=result.get("structuredContent"),
         is_error=is_error,
         reward=meta.get("envport/reward"),

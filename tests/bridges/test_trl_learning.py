@@ -1,0 +1,47 @@
+"""The example learns: a shorter form of it, by the same script, through a gateway of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_model import make_model, make_tokenizer
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "grpo_catch"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_tiny_model_learns_catch_through_the_gateway(tmp_path: Path):
+    command = [sys.executable, str(EXAMPLE / "train.py"), "--seeds", "0", "--batches", "30", "--evaluation", "100"]
+    options = ["--threshold", "0.7", "--output", str(tmp_path)]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=1400)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "seed 0: caught 0." in done.stdout
+    assert (tmp_path / "curve.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_tiny_model_learns_two_environments_at_once(tmp_path: Path):
+    script = EXAMPLE.parent / "grpo_several" / "train.py"
+    command = [sys.executable, str(script), "--output", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=880)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "colours:" in done.stdout
+
+
+def test_the_script_for_any_model_runs(tmp_path: Path):
+    tokenizer = make_tokenizer()
+    tokenizer.save_pretrained(tmp_path / "model")
+    make_model(tokenizer).save_pretrained(tmp_path / "model")
+    script = EXAMPLE.parent / "grpo_any" / "train.py"
+    command = [sys.executable, str(script), "echo", "catch?rows=3", "--model", str(tmp_path / "model")]
+    options = ["--steps", "2", "--groups", "2", "--group-size", "2", "--max-completion-length", "16"]
+    # A model with random weights does not know how to call a tool.
+    options += ["--allow-silence", "--output", str(tmp_path)]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "reward by tenths: 0.000" in done.stdout
