@@ -1,0 +1,227 @@
+"""The process of one episode: answers the gateway's messages until its socket is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import inspect
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from envport.content import observe
+from envport.errors import InvalidArguments, ToolError
+from envport.registry import EnvironmentSpec
+from envport.runtimes.base import StepResult
+from envport.runtimes.frames import Frames, encode, receive
+from envport.runtimes.instance import Instance, Work, runs_async
+from envport.types import Task
+
+__all__ = ["die_with_parent", "set_subreaper", "settle_in", "work"]
+
+_SET_PDEATHSIG = 1
+_SET_CHILD_SUBREAPER = 36
+
+_NICENESS = 10
+# Of a machine that runs out of memory, the kernel kills episodes before gateways.
+_OOM_SCORE = 500
+_SOCKET = 3
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(number: signal.Signals) -> None:
+    """Have the kernel send this process a signal when its parent ends (Linux's prctl(2))."""
+    _libc.prctl(_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def set_subreaper() -> None:
+    """Become the parent of descendants whose own parent ends, so that none is lost sight of (prctl(2))."""
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def settle_in(sock: int, stderr: int) -> socket.socket:
+    """Make a forked process one of its own: group, standard streams, descriptors, priority, random numbers."""
+    os.setpgid(0, 0)
+    die_with_parent(signal.SIGKILL)
+    set_subreaper()
+    os.dup2(stderr, 1)
+    os.dup2(stderr, 2)
+    os.dup2(sock, _SOCKET)
+    os.closerange(_SOCKET + 1, os.sysconf("SC_OPEN_MAX"))
+    os.set_inheritable(_SOCKET, False)
+    os.nice(_NICENESS)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    faulthandler.enable(2)
+    gc.enable()
+    _reseed()
+    return socket.socket(fileno=_SOCKET)
+
+
+def _reseed() -> None:
+    random.seed()
+    # Those that the environment has imported; otherwise all of its episodes would draw the same.
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.seed()
+
+
+def work(sock: socket.socket, spec: EnvironmentSpec) -> NoReturn:
+    """Answer messages until the socket is closed, and end the process."""
+    worker = _Worker(sock, spec)
+    try:
+        if runs_async(spec):
+            asyncio.run(worker.answer_in_loop())
+        else:
+            worker.answer()
+    except BaseException:
+        traceback.print_exc()
+        worker.leave(1)
+    worker.leave(0)
+
+
+class _Worker:
+    def __init__(self, sock: socket.socket, spec: EnvironmentSpec):
+        self._sock = sock
+        self._spec = spec
+        self._frames = Frames()
+        self._instance: Instance | None = None
+        # Tools may report progress from threads of their own.
+        self._sending = threading.Lock()
+
+    def leave(self, code: int) -> NoReturn:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+    def answer(self) -> None:
+        """Answer messages, one after the other."""
+        while (message := receive(self._sock, self._frames)) is not None:
+            self._send_answer(message, lambda: self._begin(message)())
+
+    async def answer_in_loop(self) -> None:
+        """The same, in an event loop that runs on between the messages, as environments may have tasks."""
+        loop = asyncio.get_running_loop()
+        self._sock.setblocking(False)
+        while True:
+            for message in self._frames:
+                await self._answer_awaiting(message)
+            if not (data := await loop.sock_recv(self._sock, 65536)):
+                return
+            self._frames.feed(data)
+
+    async def _answer_awaiting(self, message: dict[str, Any]) -> None:
+        answer: Callable[[], Any]
+        try:
+            result = self._begin(message)()
+            value = await result if inspect.isawaitable(result) else result
+        except BaseException as error:
+            raised = error
+            answer = lambda: _raise(raised)  # noqa: E731
+        else:
+            answer = lambda: value  # noqa: E731
+        self._send_answer(message, answer)
+
+    def _begin(self, message: dict[str, Any]) -> Work:
+        match message["op"]:
+            case "reset":
+                self._instance = Instance(self._spec)
+                task = message["task"]
+                return self._instance.reset(
+                    seed=message["seed"], task=Task.model_validate(task) if task is not None else None
+                )
+            case "call":
+                assert self._instance is not None
+                progress = self._progress if message["progress"] else None
+                return self._instance.call(message["tool"], message["arguments"], progress)
+            case _:
+                return self._instance.close() if self._instance is not None else _nothing
+
+    def _send_answer(self, message: dict[str, Any], work: Work) -> None:
+        broken: BaseException | None = None
+        try:
+            value = work()
+            if inspect.isawaitable(value):
+                value = asyncio.run(_awaiting(value))
+            answer = encode(_said(message["op"], value))
+        except InvalidArguments as error:
+            answer = encode({"refused": "arguments", "message": str(error)})
+        except ToolError as error:
+            answer = encode({"refused": "tool", "message": str(error)})
+        except BaseException as error:
+            broken = error
+            answer = encode({"broken": _told(error)})
+        self._send(answer)
+        if isinstance(broken, KeyboardInterrupt):
+            raise broken
+
+    def _progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        self._send(encode({"progress": [progress, total, message]}))
+
+    def _send(self, frame: bytes) -> None:
+        with self._sending:
+            left = memoryview(frame)
+            while left:
+                try:
+                    left = left[self._sock.send(left) :]
+                except BlockingIOError:
+                    # In an event loop, in which progress cannot be awaited; the gateway always reads on.
+                    select.select([], [self._sock], [])
+
+
+def _said(op: str, value: Any) -> dict[str, Any]:
+    if op == "close":
+        return {"closed": True}
+    if op == "reset":
+        value = observe(value)
+        return {"content": value.content, "structured": value.structured_content}
+    result = StepResult.of(value)
+    said: dict[str, Any] = {
+        "content": result.observation.content,
+        "structured": result.observation.structured_content,
+    }
+    # What a step mostly has not is mostly not sent.
+    if result.reward is not None:
+        said["reward"] = result.reward
+    if result.terminated:
+        said["terminated"] = True
+    if result.truncated:
+        said["truncated"] = True
+    if result.info:
+        said["info"] = result.info
+    return said
+
+
+def _told(error: BaseException) -> str:
+    """The traceback, for the gateway's log."""
+    text = "".join(traceback.format_exception(error))
+    return text if len(text) <= 20_000 else f"{text[:10_000]}\n...\n{text[-10_000:]}"
+
+
+async def _awaiting(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
+
+
+def _nothing() -> None:
+    """There is nothing to close."""
