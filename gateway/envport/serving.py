@@ -22,6 +22,7 @@ import uvicorn
 
 from envport.access import Access, HostPolicy, is_loopback
 from envport.app import Gateway
+from envport.environment import RuntimeKind
 from envport.episodes import Limits
 from envport.errors import ConfigurationError, InvalidAccess
 from envport.registry import EnvironmentSpec
@@ -51,6 +52,7 @@ class Settings:
         allowed_origins: Origins of web pages that are answered, beside those of the allowed hosts.
         public_url: Address as clients see it, if a proxy stands in front.
         limits: Limits on episodes.
+        runtime: How environments are run; each as it declares, if not given.
         log_level: The least severe messages that are logged; `debug` logs every request.
         shutdown_seconds: How long running calls may take to end when the gateway is stopped. They are then
             cancelled, and after as long again those that cannot be are left behind.
@@ -64,6 +66,7 @@ class Settings:
     allowed_origins: tuple[str, ...] = ()
     public_url: str | None = None
     limits: Limits = field(default_factory=Limits)
+    runtime: RuntimeKind | None = None
     log_level: LogLevel = "info"
     shutdown_seconds: int = 5
 
@@ -131,7 +134,14 @@ class Service:
         if public_url is not None and urlsplit(public_url).scheme not in ("http", "https"):
             raise ConfigurationError(f"--public-url is {public_url!r}; it has to begin with http:// or https://")
         self.settings = settings
-        self.gateway = Gateway(environments, access=access, hosts=hosts, limits=settings.limits, public_url=public_url)
+        self.gateway = Gateway(
+            environments,
+            access=access,
+            hosts=hosts,
+            limits=settings.limits,
+            public_url=public_url,
+            runtime=settings.runtime,
+        )
         self._socket = _bind(settings.host, settings.port)
         self.url = settings.address(self._socket.getsockname()[1])
 

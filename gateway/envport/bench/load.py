@@ -122,9 +122,7 @@ class Caller:
         second = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         await self._request("POST", self._path, second, expect=202)
 
-    async def _request(
-        self, method: str, path: str, json_body: Any = None, expect: int = 200
-    ) -> tuple[Any, bytes]:
+    async def _request(self, method: str, path: str, json_body: Any = None, expect: int = 200) -> tuple[Any, bytes]:
         data = json.dumps(json_body).encode() if json_body is not None else None
         headers = self._headers if path == self._path else _ACCEPT
         async with self._http.request(method, path, data=data, headers=headers) as response:

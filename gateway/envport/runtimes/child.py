@@ -16,7 +16,8 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -114,7 +115,7 @@ class _Worker:
     def answer(self) -> None:
         """Answer messages, one after the other."""
         while (message := receive(self._sock, self._frames)) is not None:
-            self._send_answer(message, lambda: self._begin(message)())
+            self._send_answer(message["op"], partial(self._play, message))
 
     async def answer_in_loop(self) -> None:
         """The same, in an event loop that runs on between the messages, as environments may have tasks."""
@@ -128,16 +129,16 @@ class _Worker:
             self._frames.feed(data)
 
     async def _answer_awaiting(self, message: dict[str, Any]) -> None:
-        answer: Callable[[], Any]
         try:
-            result = self._begin(message)()
+            result = self._play(message)
             value = await result if inspect.isawaitable(result) else result
         except BaseException as error:
-            raised = error
-            answer = lambda: _raise(raised)  # noqa: E731
+            self._send_answer(message["op"], partial(_raise, error))
         else:
-            answer = lambda: value  # noqa: E731
-        self._send_answer(message, answer)
+            self._send_answer(message["op"], partial(_identity, value))
+
+    def _play(self, message: dict[str, Any]) -> Any:
+        return self._begin(message)()
 
     def _begin(self, message: dict[str, Any]) -> Work:
         match message["op"]:
@@ -154,13 +155,13 @@ class _Worker:
             case _:
                 return self._instance.close() if self._instance is not None else _nothing
 
-    def _send_answer(self, message: dict[str, Any], work: Work) -> None:
+    def _send_answer(self, op: str, work: Work) -> None:
         broken: BaseException | None = None
         try:
             value = work()
             if inspect.isawaitable(value):
                 value = asyncio.run(_awaiting(value))
-            answer = encode(_said(message["op"], value))
+            answer = encode(_said(op, value))
         except InvalidArguments as error:
             answer = encode({"refused": "arguments", "message": str(error)})
         except ToolError as error:
@@ -221,6 +222,10 @@ async def _awaiting(value: Awaitable[Any]) -> Any:
 
 def _raise(error: BaseException) -> NoReturn:
     raise error
+
+
+def _identity(value: Any) -> Any:
+    return value
 
 
 def _nothing() -> None:

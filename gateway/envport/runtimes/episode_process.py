@@ -34,7 +34,7 @@ class EpisodeProcess:
         on_gone: Called once when the process is gone and everything that it held is released.
     """
 
-    def __init__(self, sock: socket.socket, on_gone: Callable[[EpisodeProcess], None]):
+    def __init__(self, sock: socket.socket, on_gone: Callable[[], None]):
         self.on_lost: Callable[[WorkerLost], None] | None = None
         self.lost: WorkerLost | None = None
         self._sock = sock
@@ -153,7 +153,7 @@ class EpisodeProcess:
         elif self.on_lost is not None:
             self.on_lost(lost)
         self._gone.set_result(None)
-        self._on_gone(self)
+        self._on_gone()
 
     def memory(self) -> int:
         """Bytes of memory that it takes and no file has; 0 once it is gone."""
@@ -235,11 +235,10 @@ class EpisodeProcess:
 
     def _report(self, progress: Any) -> None:
         match progress:
-            case [int() | float(), int() | float() | None, str() | None] if self._progress is not None:
-                self._progress(*progress)
-            case [_, _, _]:
-                # Nobody listens, or not any more.
-                return
+            case [int() | float() as done, int() | float() | None as total, str() | None as text]:
+                # A thread of the environment's may report after its call has ended.
+                if self._progress is not None:
+                    self._progress(done, total, text)
             case _:
                 raise FrameError("a report of progress is malformed")
 

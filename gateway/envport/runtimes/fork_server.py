@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import anyio
@@ -86,7 +87,7 @@ class ForkServer:
                 raise _lost()
             number = next(self._numbers)
             ours, theirs = socket.socketpair()
-            process = EpisodeProcess(ours, lambda _: self._processes.pop(number, None))
+            process = EpisodeProcess(ours, partial(self._forget, number))
             self._processes[number] = process
             self._forks[number] = born = self._loop.create_future()
             try:
@@ -113,6 +114,9 @@ class ForkServer:
         if self._zygote.returncode is None:
             self._zygote.kill()
             self._zygote.wait()
+
+    def _forget(self, number: int) -> None:
+        self._processes.pop(number, None)
 
     def _read(self) -> None:
         try:

@@ -121,9 +121,7 @@ class _InlineWorker:
 
 
 class _ThreadWorker(_InlineWorker):
-    def __init__(
-        self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker], limiter: anyio.CapacityLimiter
-    ):
+    def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker], limiter: anyio.CapacityLimiter):
         super().__init__(instance, bounds, workers)
         self._limiter = limiter
         self._left: _Leavable | None = None

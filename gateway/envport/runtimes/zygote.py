@@ -125,7 +125,7 @@ class _Zygote:
     def run(self) -> NoReturn:
         set_subreaper()
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, _note)
         signal.signal(signal.SIGTERM, self._end)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._selector.register(self._sock, selectors.EVENT_READ)
@@ -259,6 +259,10 @@ def _dead() -> int | None:
     except ChildProcessError:
         return None
     return found.si_pid if found is not None else None
+
+
+def _note(*_: object) -> None:
+    """Lets a signal interrupt what waits, which the wake-up descriptor then has noted."""
 
 
 def _private_memory() -> int:
