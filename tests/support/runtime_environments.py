@@ -344,3 +344,29 @@ class Closing(Environment):
     def finish(self) -> Step[str]:
         """End the task."""
         return Step("done", reward=1.0, terminated=True)
+
+
+class Printing(Everything):
+    """Does everything, in a process of its own."""
+
+    runtime = "process"
+
+
+class Greedy(Faulty):
+    """Breaks in every way, in a sandbox."""
+
+    sandbox = True
+
+
+class Nosy(Environment):
+    """Looks at what is around it."""
+
+    runtime = "process"
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return "nosy"
+
+    @tool
+    def variable(self, name: str) -> str:
+        """Tell an environment variable."""
+        return str(os.environ.get(name))

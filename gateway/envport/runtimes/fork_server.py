@@ -25,6 +25,8 @@ from envport.runtimes.origin import Origin
 
 __all__ = ["ForkServer"]
 
+_SECRETS = ("ENVPORT_TOKEN", "ENVPORT_TOKENS_FILE", "ENVPORT_SECRET")
+_HIDDEN = ("/tmp/", "/dev/")
 _LOAD_SECONDS = 300.0
 _END_SECONDS = 10.0
 # More would wait in the socket, of which a packet with a descriptor takes much.
@@ -36,6 +38,9 @@ class ForkServer:
 
     Args:
         spec: The environment.
+
+    Raises:
+        ConfigurationError: It cannot be run in a process of its own here.
     """
 
     def __init__(self, spec: EnvironmentSpec):
@@ -48,7 +53,8 @@ class ForkServer:
         self._forks: dict[int, asyncio.Future[int]] = {}
         self._loaded: asyncio.Future[int] = self._loop.create_future()
         self._turn = asyncio.Semaphore(_FORKS_AT_ONCE)
-        self._sock, self._zygote = _start(spec)
+        self._origin = Origin.of(spec)
+        self._sock, self._zygote = _start(spec, self._origin)
         self._loop.add_reader(self._sock.fileno(), self._read)
 
     @property
@@ -62,7 +68,7 @@ class ForkServer:
         Raises:
             ConfigurationError: It cannot be loaded there.
         """
-        message = {"load": Origin.of(self.spec).data(), "pythonpath": os.environ.get("PYTHONPATH")}
+        message = {"load": self._origin.data(), "pythonpath": os.environ.get("PYTHONPATH")}
         packet = json.dumps(message).encode("ascii")
         if len(packet) > MAX_PACKET:
             raise ConfigurationError(f"the options of environment {self.spec.name!r} are too large")
@@ -188,35 +194,45 @@ def _lost() -> WorkerLost:
     return WorkerLost("The process from which the environment's processes are made was lost.")
 
 
-def _start(spec: EnvironmentSpec) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def _start(spec: EnvironmentSpec, origin: Origin) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     paths = [os.path.abspath(path) for path in sys.path]
+    command = [sys.executable, "-P", "-m", "envport.runtimes.zygote"]
+    if spec.cls.sandbox:
+        command = [*_sandbox([*paths, os.path.dirname(origin.file)]), *command]
+    # Who may play and control the gateway is none of the environment's business.
+    environ = {key: value for key, value in os.environ.items() if key not in _SECRETS}
+    environ["PYTHONPATH"] = os.pathsep.join(paths)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # In a session of its own: signals of the terminal end the gateway, and then that ends this.
     with theirs:
         zygote = subprocess.Popen(
-            [*(_sandbox() if spec.cls.sandbox else []), *_python(), str(theirs.fileno())],
+            [*command, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=2,
             pass_fds=[theirs.fileno()],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env=environ,
             start_new_session=True,
         )
     ours.setblocking(False)
     return ours, zygote
 
 
-def _python() -> list[str]:
-    return [sys.executable, "-P", "-m", "envport.runtimes.zygote"]
+def _sandbox(paths: list[str]) -> list[str]:
+    """The command that runs another one without a network and with nothing to write to but its own `/tmp`.
 
-
-def _sandbox() -> list[str]:
-    """The command that runs another one without a network and with nothing to write to but its own `/tmp`."""
+    Args:
+        paths: Where code is; what of it lies beneath `/tmp` has to be seen there too.
+    """
     bwrap = shutil.which("bwrap")
     if bwrap is None:
-        raise ConfigurationError("sandboxed environments need bubblewrap: apt-get install bubblewrap")
+        raise ConfigurationError(
+            "a sandboxed environment needs bubblewrap, which is not installed: apt-get install bubblewrap"
+        )
+    code = {path for path in (*paths, sys.prefix, sys.base_prefix) if path.startswith(_HIDDEN)}
     return [
         bwrap,
         *("--unshare-all", "--die-with-parent", "--new-session"),
-        *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/dev/shm"),
+        *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"),
+        *(word for path in sorted(code) for word in ("--ro-bind-try", path, path)),
         "--",
     ]
