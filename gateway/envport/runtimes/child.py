@@ -21,11 +21,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from envport.content import observe
+from envport.content import observe, text_block
 from envport.errors import InvalidArguments, ToolError
 from envport.registry import EnvironmentSpec
 from envport.runtimes.base import StepResult
-from envport.runtimes.frames import Frames, encode, receive
+from envport.runtimes.frames import Frames, encode
 from envport.runtimes.instance import Instance, Work, runs_async
 from envport.types import Task
 
@@ -38,6 +38,7 @@ _NICENESS = 10
 # Of a machine that runs out of memory, the kernel kills episodes before gateways.
 _OOM_SCORE = 500
 _SOCKET = 3
+_CHUNK = 65_536
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -114,19 +115,17 @@ class _Worker:
 
     def answer(self) -> None:
         """Answer messages, one after the other."""
-        while (message := receive(self._sock, self._frames)) is not None:
-            self._send_answer(message["op"], partial(self._play, message))
+        while data := self._sock.recv(_CHUNK):
+            for message in self._frames.feed(data):
+                self._send_answer(message["op"], partial(self._play, message))
 
     async def answer_in_loop(self) -> None:
         """The same, in an event loop that runs on between the messages, as environments may have tasks."""
         loop = asyncio.get_running_loop()
         self._sock.setblocking(False)
-        while True:
-            for message in self._frames:
+        while data := await loop.sock_recv(self._sock, _CHUNK):
+            for message in self._frames.feed(data):
                 await self._answer_awaiting(message)
-            if not (data := await loop.sock_recv(self._sock, 65536)):
-                return
-            self._frames.feed(data)
 
     async def _answer_awaiting(self, message: dict[str, Any]) -> None:
         try:
@@ -188,17 +187,19 @@ class _Worker:
 
 
 def _said(op: str, value: Any) -> dict[str, Any]:
+    if op == "call" and type(value) is str:
+        # The most common one, by a short way.
+        return {"content": (text_block(value),)}
     if op == "close":
         return {"closed": True}
     if op == "reset":
         value = observe(value)
         return {"content": value.content, "structured": value.structured_content}
     result = StepResult.of(value)
-    said: dict[str, Any] = {
-        "content": result.observation.content,
-        "structured": result.observation.structured_content,
-    }
+    said: dict[str, Any] = {"content": result.observation.content}
     # What a step mostly has not is mostly not sent.
+    if result.observation.structured_content is not None:
+        said["structured"] = result.observation.structured_content
     if result.reward is not None:
         said["reward"] = result.reward
     if result.terminated:

@@ -220,8 +220,7 @@ class EpisodeProcess:
     def _read_some(self) -> bool:
         """Read what there is; whether there may be more."""
         data = self._sock.recv(_CHUNK)
-        self._frames.feed(data)
-        for message in self._frames:
+        for message in self._frames.feed(data):
             self._take(message)
         return bool(data)
 

@@ -6,12 +6,12 @@ Never pickle: what an episode's process sends is read by the gateway, and must n
 from __future__ import annotations
 
 import json
-import socket
 import struct
-from collections.abc import Iterator
 from typing import Any, cast
 
-__all__ = ["MAX_FRAME", "MAX_PACKET", "STDERR_TAIL", "FrameError", "Frames", "encode", "receive"]
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+__all__ = ["MAX_FRAME", "MAX_PACKET", "STDERR_TAIL", "FrameError", "Frames", "encode"]
 
 MAX_FRAME = 64 * 2**20
 """Bytes of the largest message; larger ones are refused on both sides."""
@@ -37,25 +37,14 @@ def encode(message: dict[str, Any]) -> bytes:
         TypeError: It is not plain data.
         RecursionError: It is nested too deeply.
     """
-    # ASCII, so that lone surrogates, which tool arguments may hold, survive.
-    body = json.dumps(message, separators=(",", ":")).encode("ascii")
+    try:
+        body = to_json(message, inf_nan_mode="constants")
+    except PydanticSerializationError:
+        # Such as a lone surrogate, which tool arguments may hold, and which survives as ASCII.
+        body = json.dumps(message, separators=(",", ":")).encode("ascii")
     if len(body) > MAX_FRAME:
         raise FrameError(f"a message of {len(body)} bytes is larger than the limit of {MAX_FRAME}")
     return _LENGTH.pack(len(body)) + body
-
-
-def receive(sock: socket.socket, frames: Frames) -> dict[str, Any] | None:
-    """Wait for the next message on a blocking socket; `None` once it has been closed.
-
-    Raises:
-        FrameError: What came is no message.
-    """
-    while True:
-        for message in frames:
-            return message
-        if not (data := sock.recv(65536)):
-            return None
-        frames.feed(data)
 
 
 class Frames:
@@ -64,34 +53,46 @@ class Frames:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> None:
-        """Take what arrived."""
-        self._buffer += data
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """Take what arrived.
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The messages that are complete.
+        Returns:
+            The messages that are complete by now.
 
         Raises:
             FrameError: What came is no message.
         """
-        buffer = self._buffer
-        while len(buffer) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(buffer)
-            if length > MAX_FRAME:
-                raise FrameError(f"a message says that it is {length} bytes long; the limit is {MAX_FRAME}")
-            end = _LENGTH.size + length
-            if len(buffer) < end:
-                return
-            body = bytes(memoryview(buffer)[_LENGTH.size : end])
-            del buffer[:end]
-            yield _parse(body)
+        # Mostly it is one whole message.
+        if not self._buffer and len(data) >= _LENGTH.size and _length(data) == len(data) - _LENGTH.size:
+            return [_parse(data[_LENGTH.size :])]
+        self._buffer += data
+        messages: list[dict[str, Any]] = []
+        while len(self._buffer) >= _LENGTH.size and len(self._buffer) >= (end := _length(self._buffer) + _LENGTH.size):
+            messages.append(_parse(bytes(memoryview(self._buffer)[_LENGTH.size : end])))
+            del self._buffer[:end]
+        return messages
+
+
+def _length(data: bytes | bytearray) -> int:
+    (length,) = _LENGTH.unpack_from(data)
+    if length > MAX_FRAME:
+        raise FrameError(f"a message says that it is {length} bytes long; the limit is {MAX_FRAME}")
+    return length
 
 
 def _parse(body: bytes) -> dict[str, Any]:
     try:
-        message = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise FrameError(f"a message is not JSON: {error}") from None
+        message = from_json(body)
+    except ValueError:
+        message = _parse_odd(body)
     if not isinstance(message, dict):
         raise FrameError("a message is not a JSON object")
     return cast("dict[str, Any]", message)
+
+
+def _parse_odd(body: bytes) -> Any:
+    """Parse what the fast parser refuses: lone surrogates, and deep nesting."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"a message is not JSON: {error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import resource
 from collections.abc import Callable, Mapping
@@ -130,7 +131,10 @@ class _ProcessWorker:
         self._reset_overdue = partial(overdue, "Making and resetting the environment", bounds.reset_seconds)
 
     async def reset(self, *, seed: int, task: Task | None) -> Observation:
-        message = {"op": "reset", "seed": seed, "task": task.model_dump() if task is not None else None}
+        given = task.model_dump() if task is not None else None
+        # What is not plain data has to fail here, and not to arrive as something else.
+        json.dumps(given)
+        message = {"op": "reset", "seed": seed, "task": given}
         result = await self._ask(message, self._bounds.reset_seconds, self._reset_overdue)
         return result.observation
 
