@@ -170,7 +170,7 @@ async def test_async_environments_have_an_event_loop_that_runs_on(kind: RuntimeK
 async def test_an_async_call_past_its_deadline_ends_the_episode(kind: RuntimeKind):
     async with serving(GENTLE, runtime=kind, call_seconds=0.2) as episodes:
         episode = await episodes.open("gentle", principal="me")
-        with pytest.raises(EpisodeFailed, match="longer than its limit of 0.2 s"):
+        with pytest.raises(EpisodeFailed, match=r"longer than its limit of 0\.2 s"):
             await episode.call("hang", {})
         assert episode.outcome is not None
         assert (episode.outcome.reason, episode.outcome.infrastructure) == ("deadline", True)

@@ -237,7 +237,10 @@ async def test_nothing_is_left_of_many_episodes():
         for _ in range(3):
             some = await open_some(episodes, 12)
             await asyncio.gather(
-                *(fails(episode, "die", of=of) for episode, of in zip(some, ("SIGKILL", "exit", "SIGSEGV"), strict=False)),
+                *(
+                    fails(episode, "die", of=of)
+                    for episode, of in zip(some, ("SIGKILL", "exit", "SIGSEGV"), strict=False)
+                ),
                 *(fails(episode, "loop") for episode in some[3:5]),
                 *(play(episode, "orphan") for episode in some[5:8]),
                 *(play(episode, "count") for episode in some[8:]),

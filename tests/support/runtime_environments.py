@@ -84,9 +84,7 @@ class Everything(Environment):
     def earn(self, reward: float | None = None, ends: Literal["no", "terminated", "truncated"] = "no") -> Step[str]:
         """Earn a reward."""
         info = {"when": (1, 2), "nan": None, "odd": "\ud800", "nested": {"a": [1.5]}}
-        return Step(
-            "earned", reward=reward, terminated=ends == "terminated", truncated=ends == "truncated", info=info
-        )
+        return Step("earned", reward=reward, terminated=ends == "terminated", truncated=ends == "truncated", info=info)
 
     @tool
     def refuse(self) -> str:

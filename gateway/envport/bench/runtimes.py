@@ -1,6 +1,6 @@
 """What it costs to run environments in processes of their own, and what that protects from.
 
-    python -m envport.bench.runtimes [--quick] [--json]
+python -m envport.bench.runtimes [--quick] [--json]
 """
 
 from __future__ import annotations
@@ -206,7 +206,9 @@ async def deadlines(plan: Plan) -> list[Figure]:
             (victim,) = await table.open(1)
             failing = asyncio.create_task(_until_failed(victim, "hang", {"hold_gil": hold_gil}))
             p99 = await _p99_for(neighbour, limit)
-            figures.append(Figure(f"a call that {how}: ended after its deadline", (await failing - limit) * 1e3, "ms", 200))
+            figures.append(
+                Figure(f"a call that {how}: ended after its deadline", (await failing - limit) * 1e3, "ms", 200)
+            )
             figures.append(Figure(f"a neighbour's calls meanwhile: p99 ({how})", p99, "ms"))
     table = _Table("process", memory_mb=64)
     async with table.episodes.run():

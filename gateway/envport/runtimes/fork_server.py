@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -204,7 +205,8 @@ def _start(spec: EnvironmentSpec, origin: Origin) -> tuple[socket.socket, subpro
     environ["PYTHONPATH"] = os.pathsep.join(paths)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # In a session of its own: signals of the terminal end the gateway, and then that ends this.
-    with theirs:
+    with theirs, ExitStack() as on_error:
+        on_error.callback(ours.close)
         zygote = subprocess.Popen(
             [*command, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
@@ -213,6 +215,7 @@ def _start(spec: EnvironmentSpec, origin: Origin) -> tuple[socket.socket, subpro
             env=environ,
             start_new_session=True,
         )
+        on_error.pop_all()
     ours.setblocking(False)
     return ours, zygote
 

@@ -85,12 +85,14 @@ class ProcessRuntime:
         known = self._servers.get(id(spec))
         if known is None or _is_over(known):
             _allow_descriptors()
-            known = self._servers[id(spec)] = asyncio.create_task(_start(spec))
+            known = self._servers[id(spec)] = asyncio.create_task(_start(spec, known))
         # Whoever goes away does not take the others' server along.
         return await asyncio.shield(known)
 
 
-async def _start(spec: EnvironmentSpec) -> ForkServer:
+async def _start(spec: EnvironmentSpec, before: asyncio.Task[ForkServer] | None) -> ForkServer:
+    if before is not None and not before.cancelled() and before.exception() is None:
+        await before.result().stop()
     server = ForkServer(spec)
     try:
         await server.load()
