@@ -268,8 +268,11 @@ async def _drive(
             late.append(time.perf_counter() - begin - 0.005)
 
     begin = time.perf_counter()
-    _, *counts = await asyncio.gather(watch(), *map(play, episodes))
-    return sum(counts) / (time.perf_counter() - begin), _p99(late) * 1e3
+    watching = asyncio.create_task(watch())
+    count = sum(await asyncio.gather(*map(play, episodes)))
+    took = time.perf_counter() - begin
+    await watching
+    return count / took, _p99(late) * 1e3
 
 
 def _cores_give(each: float, seconds: float) -> float:
