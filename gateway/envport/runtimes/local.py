@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
@@ -66,23 +65,12 @@ class ThreadRuntime(_LocalRuntime):
         self, spec: EnvironmentSpec, bounds: Bounds = UNBOUNDED, on_lost: Callable[[WorkerLost], None] | None = None
     ) -> Worker:
         """Make a worker with a new instance of the environment."""
-        async with self._limiter, _deadline("Making the environment", bounds.reset_seconds):
-            instance = await anyio.to_thread.run_sync(Instance, spec, abandon_on_cancel=True, limiter=_unlimited())
-        return _ThreadWorker(instance, bounds, self._open, self._limiter)
-
-
-@asynccontextmanager
-async def _deadline(what: str, seconds: float | None) -> AsyncGenerator[None]:
-    """Cancel what is awaited here, and only here, when its time is over."""
-    with anyio.move_on_after(seconds) as scope:
-        yield
-    if scope.cancelled_caught:
-        raise overdue(what, seconds)
-
-
-def _unlimited() -> anyio.CapacityLimiter:
-    # The wait for a place is over by now: only then does a call's time begin.
-    return anyio.CapacityLimiter(1)
+        async with self._limiter:
+            with anyio.move_on_after(bounds.reset_seconds):
+                own = anyio.CapacityLimiter(1)
+                instance = await anyio.to_thread.run_sync(Instance, spec, abandon_on_cancel=True, limiter=own)
+                return _ThreadWorker(instance, bounds, self._open, self._limiter)
+        raise overdue("Making the environment", bounds.reset_seconds)
 
 
 class _InlineWorker:
@@ -116,34 +104,45 @@ class _InlineWorker:
         result = work()
         if not inspect.isawaitable(result):
             return result
-        async with _deadline(what, seconds):
+        with anyio.move_on_after(seconds):
             return await result
+        raise overdue(what, seconds)
 
 
 class _ThreadWorker(_InlineWorker):
     def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker], limiter: anyio.CapacityLimiter):
         super().__init__(instance, bounds, workers)
         self._limiter = limiter
-        self._left: _Leavable | None = None
+        # Of calls for a thread there is one at a time; the wait for a place, which is not on the clock, is before.
+        self._own = anyio.CapacityLimiter(1)
+        self._left = False
 
     async def close(self) -> None:
         # A thread that was left behind closes the environment itself, once it is done with it.
-        if self._left is None:
-            await super().close()
         self._workers.discard(self)
+        if not self._left:
+            await super().close()
 
     async def _run(self, work: Work, what: str = "", seconds: float | None = None) -> Any:
         function = getattr(work, "func", work)
         if inspect.iscoroutinefunction(function):
             return await super()._run(work, what, seconds)
         leavable = _Leavable(work, self._instance.close())
-        async with self._limiter:
-            try:
-                async with _deadline(what, seconds):
-                    return await anyio.to_thread.run_sync(leavable.run, abandon_on_cancel=True, limiter=_unlimited())
-            except BaseException:
-                self._left = leavable if leavable.leave() else None
-                raise
+        await self._take_place()
+        try:
+            with anyio.move_on_after(seconds):
+                return await anyio.to_thread.run_sync(leavable.run, abandon_on_cancel=True, limiter=self._own)
+        finally:
+            self._limiter.release_on_behalf_of(self)
+            self._left = leavable.leave()
+        raise overdue(what, seconds)
+
+    async def _take_place(self) -> None:
+        try:
+            # Mostly there is one, and then the loop need not go round for it.
+            self._limiter.acquire_on_behalf_of_nowait(self)
+        except anyio.WouldBlock:
+            await self._limiter.acquire_on_behalf_of(self)
 
 
 class _Leavable:
