@@ -96,6 +96,10 @@ async def test_what_breaks_the_protocol_is_ended(how: str):
     await one_fails("worker_lost", "spoil", how=how)
 
 
+async def test_what_goes_on_writing_after_a_death_holds_nobody_up():
+    await one_fails("worker_lost", "babble")
+
+
 async def test_an_answer_that_nobody_asked_for_is_taken_for_none():
     async with serving(FAULTY) as episodes:
         (episode,) = await open_some(episodes, 1)

@@ -262,6 +262,16 @@ class Faulty(Environment):
         return os.read(ours, 16).decode()
 
     @tool
+    def babble(self) -> str:
+        """Die, leaving a process behind that reports progress for ever."""
+        if os.fork() == 0:
+            os.setsid()
+            body = b'{"progress":[1,null,null]}'
+            while True:
+                os.write(3, len(body).to_bytes(4, "big") + body)
+        os._exit(3)
+
+    @tool
     def spoil(self, how: Literal["noise", "length", "list", "unasked", "reward", "closed", "progress"]) -> str:
         """Write to the gateway's socket, which no tool should."""
         if how == "closed":

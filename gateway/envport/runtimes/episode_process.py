@@ -19,7 +19,9 @@ __all__ = ["EpisodeProcess"]
 
 _CHUNK = 65_536
 # A killed process is gone at once, unless the kernel waits for something in its name.
-_KILL_SECONDS = 1.0
+_KILL_SECONDS = 5.0
+# Of what is left in the socket of a dead process; something that it started may go on writing.
+_LAST_CHUNKS = 16
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -43,6 +45,7 @@ class EpisodeProcess:
         self._gone = self._loop.create_future()
         self._pidfd: int | None = None
         self._killed = False
+        self._given_up: asyncio.TimerHandle | None = None
         self._why: WorkerLost | None = None
         self._frames = Frames()
         self._unsent = bytearray()
@@ -124,7 +127,7 @@ class EpisodeProcess:
             return
         self._killed = True
         self._signal()
-        self._loop.call_later(_KILL_SECONDS, self.died, None, "")
+        self._given_up = self._loop.call_later(_KILL_SECONDS, self.died, None, "")
 
     async def gone(self) -> None:
         """Wait until it is gone."""
@@ -141,8 +144,9 @@ class EpisodeProcess:
             return
         # What it said before it died counts.
         with contextlib.suppress(OSError, FrameError):
-            while self._read_some():
-                pass
+            for _ in range(_LAST_CHUNKS):
+                if not self._read_some():
+                    break
         lost = self._why or WorkerLost("The environment's process was lost.")
         if status is not None:
             lost = _with_status(self._why, status, stderr)
@@ -169,6 +173,8 @@ class EpisodeProcess:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _release(self) -> None:
+        if self._given_up is not None:
+            self._given_up.cancel()
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())
         self._sock.close()
