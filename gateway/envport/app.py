@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Any
 
 from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.responses import Response
@@ -19,7 +18,7 @@ from envport.episodes import Episodes, Limits
 from envport.errors import ConfigurationError, PermissionDenied, Unauthenticated
 from envport.http.problems import problem
 from envport.http.routes import PRINCIPAL_KEY, PROBES, ControlPlane, control_plane
-from envport.mcp.surface import Endpoint, McpSurface
+from envport.mcp.surface import EPISODE_HEADER, Endpoint, McpSurface
 from envport.registry import EnvironmentSpec
 from envport.trajectories import TrajectoryStore
 
@@ -28,6 +27,7 @@ __all__ = ["Gateway"]
 logger = logging.getLogger(__name__)
 
 _MAX_BODY = 4 * 2**20
+_BLANKS = (b" ", b"\t")
 
 
 class Gateway:
@@ -90,14 +90,14 @@ class Gateway:
                 self._plane.ready = False
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = _headers(scope)
+        headers = _gate_headers(scope)
         if not self._hosts.allows_host(headers.get("host")):
             await Response("This gateway does not answer for that Host", 421)(scope, receive, send)
             return
         if not self._hosts.allows_origin(headers.get("origin")):
             await Response("This gateway does not answer pages of that Origin", 403)(scope, receive, send)
             return
-        endpoint = Endpoint.of(scope)
+        endpoint = Endpoint.of(scope["path"], headers.get("envport-episode"))
         try:
             principal = self._admit(endpoint, scope["path"], headers.get("authorization"))
         except (Unauthenticated, PermissionDenied) as error:
@@ -149,13 +149,14 @@ def _by_name(environments: Iterable[EnvironmentSpec]) -> dict[str, EnvironmentSp
     return served
 
 
-def _headers(scope: Scope) -> dict[str, Any]:
+_GATE_HEADERS = {
+    name: name.decode("ascii") for name in (b"host", b"origin", b"authorization", EPISODE_HEADER.encode("ascii"))
+}
+
+
+def _gate_headers(scope: Scope) -> dict[str, str]:
     """The headers that the gate reads; white space around values, which one HTTP parser leaves in, is cut off."""
     raw: list[tuple[bytes, bytes]] = scope["headers"]
-    if any(value[:1] in b" \t" or value[-1:] in b" \t" for _, value in raw if value):
+    if any(value[:1] in _BLANKS or value[-1:] in _BLANKS for _, value in raw):
         scope["headers"] = raw = [(name, value.strip(b" \t")) for name, value in raw]
-    wanted: dict[str, Any] = {}
-    for name, value in raw:
-        if name in (b"host", b"origin", b"authorization"):
-            wanted[name.decode("ascii")] = value.decode("latin-1")
-    return wanted
+    return {_GATE_HEADERS[name]: value.decode("latin-1") for name, value in raw if name in _GATE_HEADERS}

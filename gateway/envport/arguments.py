@@ -13,50 +13,79 @@ from pydantic_core import ErrorDetails
 __all__ = ["describe_allowed", "describe_problems", "explain_json_schema_error"]
 
 _LONGEST_VALUE = 80
+_MOST_LINES = 20
 _TELLING = {"value_error", "assertion_error", "string_unicode"}
 
 
-def describe_problems(error: ValidationError, schema: Mapping[str, Any]) -> str:
+def describe_problems(error: ValidationError, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """One line for each argument that pydantic refused.
 
     Args:
         error: What pydantic found, its locations being names of the schema's properties.
+        arguments: What was checked.
         schema: The tool's input schema, which says what is allowed.
     """
-    properties = cast("dict[str, Any]", schema["properties"])
-    lines: dict[str, str] = {}
+    worst: dict[str, tuple[ErrorDetails, list[str]]] = {}
     for detail in error.errors(include_url=False, include_context=False):
         name = str(detail["loc"][0]) if detail["loc"] else ""
-        lines.setdefault(name, _line(name, detail, properties, schema))
-    return "\n".join(lines.values())
+        path = _path(detail, arguments.get(name))
+        # Of the branches of a union, the one that got furthest into the value is the one that was meant.
+        if name not in worst or len(path) > len(worst[name][1]):
+            worst[name] = detail, path
+    lines = [_line(name, detail, path, schema) for name, (detail, path) in worst.items()]
+    more = len(lines) - _MOST_LINES
+    return "\n".join([*lines[:_MOST_LINES], *([f"... and {more} more."] if more > 0 else [])])
 
 
-def _line(name: str, detail: ErrorDetails, properties: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+def _line(name: str, detail: ErrorDetails, path: list[str], schema: Mapping[str, Any]) -> str:
+    properties = cast("Mapping[str, Any]", schema["properties"])
     if not name:
         return f"The arguments are not valid JSON text: {detail['msg']}"
-    if detail["type"] == "extra_forbidden":
+    if name not in properties:
         known = ", ".join(properties) or "none"
-        return f"Argument {name!r} is unknown; this tool's arguments are: {known}."
+        return f"Argument {cut(repr(name))} is unknown; this tool's arguments are: {known}."
     allowed = describe_allowed(properties[name], schema)
     if detail["type"] == "missing" and len(detail["loc"]) == 1:
         return f"Argument {name!r} is missing; it has to be {allowed}."
-    where = f" at {'.'.join(map(str, detail['loc'][1:]))}" if len(detail["loc"]) > 1 else ""
+    where = f" at {cut('.'.join(path))}" if path else ""
+    if detail["type"] == "missing":
+        return f"Argument {name!r}{where} is missing; {name!r} has to be {allowed}."
     # A plain refusal repeats what is allowed; what is inside a value, or the author's own check, adds to it.
     why = f" ({detail['msg']})" if where or detail["type"] in _TELLING else ""
     return f"Argument {name!r}{where} is {show(detail['input'])}{why}; it has to be {allowed}."
 
 
-def explain_json_schema_error(error: jsonschema.ValidationError) -> str:
-    """One line for what a JSON Schema validator refused."""
+def _path(detail: ErrorDetails, value: Any) -> list[str]:
+    """Where in a value something is wrong, without the names of types that pydantic puts into its locations."""
+    path: list[str] = []
+    location = detail["loc"][1:]
+    for number, part in enumerate(location, 1):
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            if detail["type"] == "missing" and number == len(location):
+                path.append(str(part))
+        else:
+            path.append(str(part))
+    return path
+
+
+def explain_json_schema_error(error: jsonschema.ValidationError, root: Mapping[str, Any] | None = None) -> str:
+    """One line for what a JSON Schema validator refused.
+
+    Args:
+        error: What the validator found.
+        root: The schema that its references point into, if not the one that was broken.
+    """
     schema = cast("Mapping[str, Any]", error.schema)
     path = ".".join(str(part) for part in error.absolute_path)
     if error.validator == "required":
-        return f"{error.message}{f' of {path!r}' if path else ''}."
+        return f"{error.message[:500]}{f' of {path!r}' if path else ''}."
     if error.validator == "additionalProperties" and not path:
         known = ", ".join(cast("Mapping[str, Any]", schema.get("properties", {}))) or "none"
-        return f"{error.message}; this tool's arguments are: {known}."
+        return f"{error.message[:500]}; this tool's arguments are: {known}."
     subject = f"Argument {path!r}" if path else "The arguments"
-    return f"{subject}: {error.message[:500]}. Allowed: {describe_allowed(schema, schema)}."
+    return f"{subject}: {error.message[:500]}. Allowed: {describe_allowed(schema, root or schema)}."
 
 
 def show(value: Any) -> str:
@@ -65,41 +94,51 @@ def show(value: Any) -> str:
         text = json.dumps(value, default=str)
     except (ValueError, RecursionError):
         text = f"a {type(value).__name__} too large or too deep to show"
+    return cut(text)
+
+
+def cut(text: str) -> str:
+    """A text, cut to a readable length."""
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
 
-def describe_allowed(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+def describe_allowed(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 4) -> str:
     """Say in words which values a JSON Schema allows.
 
     Args:
         schema: The schema to describe.
         root: The schema that its references point into.
+        depth: How far to go into what a value may hold; a schema may hold itself.
     """
+    if depth == 0:
+        return "valid"
     if "$ref" in schema:
         name = str(schema["$ref"]).rsplit("/", 1)[-1]
         target = cast("Mapping[str, Mapping[str, Any]]", root.get("$defs", {})).get(name)
-        return _describe(target, root) if target is not None else "valid"
-    return _describe(schema, root)
+        return _describe(target, root, depth) if target is not None else "valid"
+    return _describe(schema, root, depth)
 
 
-def _describe(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+def _describe(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
     if "const" in schema:
         return f"exactly {show(schema['const'])}"
     if "enum" in schema:
         return f"one of {', '.join(show(value) for value in schema['enum'])}"
     for key in ("anyOf", "oneOf"):
         if key in schema:
-            return " or ".join(describe_allowed(choice, root) for choice in schema[key])
+            return " or ".join(describe_allowed(choice, root, depth - 1) for choice in schema[key])
     kind = schema.get("type", "any JSON value")
     words = " or ".join(map(str, cast("list[Any]", kind))) if isinstance(kind, list) else str(kind)
     article = "an" if words[0] in "aeiou" else "a"
-    return " ".join([f"{article} {words}" if words[0] != "n" or words == "number" else words, *_bounds(schema, root)])
+    return " ".join(
+        [f"{article} {words}" if words[0] != "n" or words == "number" else words, *_bounds(schema, root, depth - 1)]
+    )
 
 
 _BOUNDS = {
     "minimum": "at least {}",
-    "maximum": "at most {}",
     "exclusiveMinimum": "above {}",
+    "maximum": "at most {}",
     "exclusiveMaximum": "below {}",
     "multipleOf": "a multiple of {}",
     "minLength": "at least {} characters long",
@@ -111,10 +150,16 @@ _BOUNDS = {
 }
 
 
-def _bounds(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[str]:
+def _bounds(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> list[str]:
     words = [said.format(schema[key]) for key, said in _BOUNDS.items() if key in schema]
+    if isinstance(values := schema.get("additionalProperties"), Mapping) and values:
+        words.append(f"whose values are each {describe_allowed(cast('Mapping[str, Any]', values), root, depth)}")
+    if parts := schema.get("prefixItems"):
+        words.append(
+            f"whose items are, in this order, {', '.join(describe_allowed(part, root, depth) for part in parts)}"
+        )
     if isinstance(items := schema.get("items"), Mapping):
-        words.append(f"whose items are each {describe_allowed(cast('Mapping[str, Any]', items), root)}")
+        words.append(f"whose items are each {describe_allowed(cast('Mapping[str, Any]', items), root, depth)}")
     if isinstance(properties := schema.get("properties"), Mapping):
         words.append(f"with the keys {', '.join(cast('Mapping[str, Any]', properties))}")
     return [", ".join(words)] if words else []

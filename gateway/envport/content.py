@@ -60,7 +60,7 @@ def observe(value: Any) -> Observation:
         TypeError: The value is none of these, or holds something that JSON cannot say.
     """
     if type(value) is str:
-        return Observation.model_construct(content=(text_block(value),), structured_content=None)
+        return Observation(content=(text_block(value),))
     if isinstance(value, Observation):
         return value
     if isinstance(value, list | tuple):
@@ -114,7 +114,7 @@ def _data(value: Any) -> tuple[ContentBlock, dict[str, Any] | None]:
 def _plain(value: Any) -> Any:
     try:
         return to_jsonable_python(value, by_alias=True, inf_nan_mode="constants", fallback=_unusual)
-    except (PydanticSerializationError, TypeError) as error:
+    except (PydanticSerializationError, TypeError, UnicodeEncodeError) as error:
         raise TypeError(f"an observation holds what JSON cannot say: {error}") from None
 
 

@@ -18,7 +18,9 @@ from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
 
+from envport.arguments import describe_allowed
 from envport.environment import Environment, TaskSource
 from envport.errors import (
     ConfigurationError,
@@ -27,7 +29,7 @@ from envport.errors import (
     InvalidOption,
     UnknownTask,
 )
-from envport.schema import ToolSpec, fingerprint, tools_of
+from envport.schema import ToolSpec, documentation, fingerprint, tools_of
 from envport.types import Task
 
 __all__ = ["GROUP", "EnvironmentSpec", "installed", "load"]
@@ -91,11 +93,10 @@ class EnvironmentSpec:
         """SHA-256 of the listing in canonical JSON."""
         return fingerprint(self.listing)
 
-    @property
+    @cached_property
     def description(self) -> str:
-        """The docstring of the class."""
-        doc = self.cls.__doc__
-        return inspect.cleandoc(doc) if doc else ""
+        """What it is: the docstring of the class, without its sections."""
+        return documentation(self.cls)[0] if self.cls.__doc__ else ""
 
     @cached_property
     def splits(self) -> Mapping[str, TaskSource]:
@@ -263,7 +264,7 @@ def _options(cls: type[Environment], name: str, query: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for key, text in parse_qsl(query, keep_blank_values=True):
         if key not in known:
-            allowed = ", ".join(f"{key}: {_type_name(hint)}" for key, hint in known.items()) or "none"
+            allowed = ", ".join(f"{key} ({_allowed(hint)})" for key, hint in known.items()) or "none"
             raise InvalidOption(f"environment {name!r} has no option {key!r}; its options are: {allowed}")
         if key in options:
             raise InvalidOption(f"environment {name!r}: option {key!r} is given twice")
@@ -277,7 +278,7 @@ def _options(cls: type[Environment], name: str, query: str) -> dict[str, Any]:
 
 
 def _parse(hint: Any, text: str, where: str) -> Any:
-    adapter = TypeAdapter[Any](hint, config=ConfigDict(arbitrary_types_allowed=True))
+    adapter = _adapter(hint)
     try:
         return adapter.validate_strings(text)
     except ValidationError:
@@ -285,12 +286,21 @@ def _parse(hint: Any, text: str, where: str) -> Any:
     try:
         # Lists and nested values are written as JSON.
         return adapter.validate_json(text)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]["msg"]
-        if "Invalid JSON" in problem:
-            problem = f"it has to be {_type_name(hint)}"
-        raise InvalidOption(f"{where} is {text!r}: {problem}") from None
+    except ValidationError:
+        raise InvalidOption(f"{where} is {text!r}; it has to be {_allowed(hint)}") from None
 
 
-def _type_name(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    # A model, dataclass or TypedDict brings a configuration of its own, and takes no other.
+    try:
+        return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticUserError:
+        return TypeAdapter(hint)
+
+
+def _allowed(hint: Any) -> str:
+    try:
+        schema = _adapter(hint).json_schema()
+    except PydanticUserError:
+        return str(getattr(hint, "__name__", hint))
+    return describe_allowed(schema, schema)

@@ -17,7 +17,6 @@ from typing import (
     Annotated,
     Any,
     Literal,
-    Protocol,
     Union,
     cast,
     get_args,
@@ -27,9 +26,8 @@ from typing import (
 
 import jsonschema
 from griffe import Docstring, DocstringSectionKind, parse_google
-from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -39,21 +37,15 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY
 from typing_extensions import is_typeddict
 
-from envport.arguments import describe_problems, explain_json_schema_error
+from envport.binding import Binder, ModelBinder, SchemaBinder
 from envport.content import CONTENT_BLOCKS
 from envport.environment import Environment, Progress, ToolDefinition, ToolHints, tool_hints
 from envport.errors import InvalidArguments, InvalidEnvironment
 from envport.types import Observation, Step
 
-__all__ = ["ToolSpec", "fingerprint", "tools_of"]
+__all__ = ["ToolSpec", "documentation", "fingerprint", "tools_of"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-
-class _Binder(Protocol):
-    """Turns a model's arguments into keyword arguments, or refuses them."""
-
-    def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +66,7 @@ class ToolSpec:
     name: str
     method: str
     input_schema: dict[str, Any]
-    binder: _Binder = field(repr=False)
+    binder: Binder = field(repr=False)
     description: str = ""
     output_schema: dict[str, Any] | None = None
     hints: ToolHints = field(default_factory=ToolHints)
@@ -178,7 +170,7 @@ def _from_definition(definition: ToolDefinition, environment: Environment) -> To
         method=definition.method,
         input_schema=schema,
         # Without a registry of its own, jsonschema fetches references from the network.
-        binder=_SchemaBinder(dialect(schema, registry=EMPTY_REGISTRY)),
+        binder=SchemaBinder(dialect(schema, registry=EMPTY_REGISTRY), schema),
         description=definition.description,
         output_schema=dict(definition.output_schema) if definition.output_schema is not None else None,
         hints=definition.hints,
@@ -205,46 +197,6 @@ def _dangling_reference(schema: dict[str, Any]) -> str | None:
         elif isinstance(node, list):
             left.extend(cast("list[Any]", node))
     return None
-
-
-@dataclass(frozen=True)
-class _SchemaBinder:
-    """Checks arguments against a JSON Schema and passes them on as they are."""
-
-    validator: Validator
-
-    def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        json.dumps(arguments, allow_nan=False)
-        if problems := [explain_json_schema_error(error) for error in self.validator.iter_errors(dict(arguments))]:
-            raise InvalidArguments("\n".join(problems))
-        return dict(arguments)
-
-
-@dataclass(frozen=True)
-class _ModelBinder:
-    """Checks arguments with a pydantic model in strict mode and passes on what the caller gave.
-
-    What the caller left out is the method's own default, except where that is a `Field(...)`: those are filled in.
-    """
-
-    model: type[BaseModel]
-    schema: Mapping[str, Any]
-    parameters: Mapping[str, str]
-    flat: bool
-    filled: frozenset[str]
-
-    def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        validator = self.model.__pydantic_validator__
-        try:
-            if self.flat:
-                bound = validator.validate_python(arguments, strict=True)
-            else:
-                # Strict mode takes an enum's value or a date's text from JSON, but not from Python.
-                bound = validator.validate_json(json.dumps(arguments, allow_nan=False), strict=True)
-        except ValidationError as error:
-            raise InvalidArguments(describe_problems(error, self.schema)) from None
-        values = bound.__dict__
-        return {self.parameters[name]: values[name] for name in bound.__pydantic_fields_set__ | self.filled}
 
 
 class _Schema(GenerateJsonSchema):
@@ -277,7 +229,7 @@ def _from_method(attribute: str, method: Callable[..., Any], hints: ToolHints) -
         annotations = get_type_hints(method, include_extras=True)
     except NameError as error:
         raise InvalidEnvironment(f"{where}: its type hints cannot be read: {error}") from None
-    description, documented = _documentation(method)
+    description, documented = documentation(method)
     fields: dict[str, Any] = {}
     parameters: dict[str, str] = {}
     progress: str | None = None
@@ -295,7 +247,7 @@ def _from_method(attribute: str, method: Callable[..., Any], hints: ToolHints) -
         name=hints.name or attribute,
         method=attribute,
         input_schema=schema,
-        binder=_ModelBinder(model, schema, parameters, flat, filled),
+        binder=ModelBinder(model, schema, parameters, flat, filled),
         description=description,
         output_schema=_output_schema(annotations.get("return"), where),
         hints=hints,
@@ -350,10 +302,11 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
-def _documentation(method: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+def documentation(documented: Any) -> tuple[str, dict[str, str]]:
+    """What a Google-style docstring says: its text without the sections, and the descriptions of the arguments."""
     texts: list[str] = []
     parameters: dict[str, str] = {}
-    for section in parse_google(Docstring(inspect.getdoc(method) or ""), warnings=False):
+    for section in parse_google(Docstring(inspect.getdoc(documented) or ""), warnings=False):
         if section.kind is DocstringSectionKind.text:
             texts.append(section.value)
         elif section.kind is DocstringSectionKind.parameters:

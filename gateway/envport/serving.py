@@ -1,21 +1,16 @@
-"""Running the gateway as a server: its settings, its socket, its logs, and its end."""
+"""Running the gateway as a server: its settings, its socket, and its end."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import json
 import logging
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -27,9 +22,7 @@ from envport.episodes import Limits
 from envport.errors import ConfigurationError, InvalidAccess
 from envport.registry import EnvironmentSpec
 
-__all__ = ["LogLevel", "Service", "Settings", "configure_logging"]
-
-LogLevel = Literal["debug", "info", "warning", "error"]
+__all__ = ["Service", "Settings"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +46,7 @@ class Settings:
         public_url: Address as clients see it, if a proxy stands in front.
         limits: Limits on episodes.
         runtime: How environments are run; each as it declares, if not given.
-        log_level: The least severe messages that are logged; `debug` logs every request.
+        access_log: Whether every request is logged.
         shutdown_seconds: How long running calls may take to end when the gateway is stopped. They are then
             cancelled, and after as long again those that cannot be are left behind.
     """
@@ -67,7 +60,7 @@ class Settings:
     public_url: str | None = None
     limits: Limits = field(default_factory=Limits)
     runtime: RuntimeKind | None = None
-    log_level: LogLevel = "info"
+    access_log: bool = False
     shutdown_seconds: int = 5
 
     def access(self, environ: Mapping[str, str]) -> Access:
@@ -148,7 +141,8 @@ class Service:
     @property
     def exposed(self) -> bool:
         """Whether other machines can reach it and need no token."""
-        return not self.gateway.access.required and not is_loopback(self.settings.host)
+        public = _host_of(self.settings.public_url or "http://localhost")
+        return not self.gateway.access.required and not (is_loopback(self.settings.host) and is_loopback(public))
 
     def run(self, on_started: Callable[[], None]) -> None:
         """Serve until SIGINT or SIGTERM, then end calls and episodes in order. For a process of its own.
@@ -160,7 +154,7 @@ class Service:
             self.gateway,
             lifespan="on",
             log_config=None,
-            access_log=self.settings.log_level == "debug",
+            access_log=self.settings.access_log,
             server_header=False,
             # The public address is a setting; forwarding headers are not trusted, so they are not read.
             proxy_headers=False,
@@ -199,39 +193,11 @@ def _leave() -> None:
     os._exit(0)
 
 
-def _is_told_of(record: logging.LogRecord) -> bool:
-    """Leaves out what a request says that was cancelled by the gateway's end."""
-    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
-
-
-def configure_logging(level: LogLevel) -> None:
-    """Log to standard error: lines for people on a terminal, else a JSON object on each line."""
-    handler = logging.StreamHandler(sys.stderr)
-    people = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
-    handler.setFormatter(people if sys.stderr.isatty() else _JsonLines())
-    logging.basicConfig(level="WARNING" if level == "info" else level.upper(), handlers=[handler], force=True)
-    handler.addFilter(_is_told_of)
-    logging.getLogger("envport").setLevel(level.upper())
-
-
-class _JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
-
-
 def _bind(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise ConfigurationError(f"cannot bind to {host}: {error.strerror}") from None
+    except (OSError, UnicodeError) as error:
+        raise ConfigurationError(f"cannot bind to {host}: {getattr(error, 'strerror', error)}") from None
     # A name such as localhost has addresses of both families; clients try the older one at the latest second.
     family, kind, protocol, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
     bound = socket.socket(family, kind, protocol)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,3 +28,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.name.startswith("test_trl"):
             for warning in THIRD_PARTY:
                 item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(scope="session")
+def gateway_url() -> Iterator[str]:
+    from places import gateway
+
+    with gateway() as serving:
+        yield serving.url
+
+
+@pytest.fixture(params=["in process", "gateway"])
+def place(request: pytest.FixtureRequest) -> Any:
+    from places import Place
+
+    return Place() if request.param == "in process" else Place(request.getfixturevalue("gateway_url"))

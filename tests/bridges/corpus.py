@@ -155,9 +155,7 @@ COMBINED: dict[str, Entry] = {
     "oneOf": _of({"oneOf": [{"type": "integer"}, {"type": "string", "minLength": 1}]}, 1),
     "allOf": _of({"allOf": [{"type": "integer"}, {"minimum": 3}]}, 3),
     "not": _of({"not": {"type": "null"}}, 1),
-    "if then else": _of(
-        {"if": {"type": "integer"}, "then": {"minimum": 1}, "else": {"type": "string"}}, "text"
-    ),
+    "if then else": _of({"if": {"type": "integer"}, "then": {"minimum": 1}, "else": {"type": "string"}}, "text"),
     "discriminator": _of(
         {
             "oneOf": [
@@ -172,7 +170,9 @@ COMBINED: dict[str, Entry] = {
     "$ref with siblings": _of(
         {"$ref": "#/$defs/N", "description": "A number.", "default": 1}, 2, **{"$defs": {"N": {"type": "integer"}}}
     ),
-    "recursive": _of({"$ref": "#/$defs/Tree"}, {"label": "a", "children": [{"label": "b"}]}, **{"$defs": {"Tree": _TREE}}),
+    "recursive": _of(
+        {"$ref": "#/$defs/Tree"}, {"label": "a", "children": [{"label": "b"}]}, **{"$defs": {"Tree": _TREE}}
+    ),
     "definitions of draft 7": _of({"$ref": "#/definitions/N"}, 1, definitions={"N": {"type": "integer"}}),
     "$anchor": _of({"$ref": "#number"}, 1, **{"$defs": {"N": {"$anchor": "number", "type": "number"}}}),
     "$dynamicRef": _of(

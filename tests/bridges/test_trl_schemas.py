@@ -187,7 +187,9 @@ def test_a_class_of_a_thousand_tools_is_made_within_a_second():
     import time
 
     entries = list(CORPUS.values())
-    listing = [{**entries[n % len(entries)][0], "name": f"{entries[n % len(entries)][0]['name']}-{n}"} for n in range(1000)]
+    listing = [
+        {**entries[n % len(entries)][0], "name": f"{entries[n % len(entries)][0]['name']}-{n}"} for n in range(1000)
+    ]
     began = time.perf_counter()
     environment = make(listing)
     tools = tools_as_trl_finds_them(environment)

@@ -7,10 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
 import trl
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOConfig
+
+# Models as small as these are only slowed down by more threads, and so is everything else on the machine.
+torch.set_num_threads(1)
 
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
@@ -79,7 +83,9 @@ def config(tmp_path: Path, **options: Any) -> GRPOConfig:
 
 def calls(*written: tuple[str, str]) -> str:
     """What the model writes to call tools: names, and arguments as JSON text."""
-    blocks = [f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>' for name, arguments in written]
+    blocks = [
+        f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>' for name, arguments in written
+    ]
     return "\n".join(blocks) + "<|im_end|>"
 
 

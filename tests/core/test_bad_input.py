@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -44,6 +45,9 @@ class Picky(Environment):
         address: Address | None = None,
         odd: Annotated[int, AfterValidator(_odd)] = 1,
         half: Annotated[float, Field(multiple_of=0.5)] = 0.5,
+        either: int | list[float] | Address | None = None,
+        prices: dict[str, int] = {},  # noqa: B006 - never changed
+        pair: tuple[int, str] = (1, "a"),
     ) -> str:
         raise AssertionError("the environment was touched")
 
@@ -77,7 +81,16 @@ ROWS = [
     ("too many items", "act", {"tags": ["a", "b", "c"]}, ["'tags'", "with at most 2 items"]),
     ("inside a list", "act", {"tags": ["a", 2]}, ["'tags' at 1", "is 2", "whose items are each a string"]),
     ("inside a model", "act", {"address": {"street": "x", "number": 0}}, ["'address'", "number", "is 0", "greater"]),
-    ("missing inside", "act", {"address": {"number": 1}}, ["'address'", "street", "required"]),
+    (
+        "missing inside",
+        "act",
+        {"address": {"number": 1}},
+        ["'address' at street is missing", "the keys street, number"],
+    ),
+    ("no branch of a union", "act", {"either": "x"}, ["'either' is \"x\"", "an integer or an array", "or null"]),
+    ("within a branch", "act", {"either": {"street": "x", "number": 0}}, ["'either' at number is 0"]),
+    ("inside a mapping", "act", {"prices": {"tea": "dear"}}, ["'prices' at tea", "whose values are each an integer"]),
+    ("a short tuple", "act", {"pair": [1]}, ["'pair' at 1 is missing", "in this order, an integer, a string"]),
     ("not a multiple", "act", {"half": 0.7}, ["'half'", "0.7", "a multiple of 0.5"]),
     ("the author's own check", "act", {"odd": 2}, ["'odd'", "is 2", "it has to be odd"]),
     ("missing", "needs", {"first": 1}, ["'second' is missing", "an integer"]),
@@ -102,6 +115,8 @@ def test_the_message_names_the_argument_the_problem_and_what_is_allowed(
     assert [fragment for fragment in fragments if fragment not in message] == []
     assert "pydantic" not in message
     assert "field_" not in message
+    # Nor are the names that pydantic gives to the branches of a union.
+    assert not re.search(r" at \S*(int|list|Address|\[key\])", message)
 
 
 def test_one_line_for_each_argument_and_none_too_long() -> None:
@@ -110,6 +125,22 @@ def test_one_line_for_each_argument_and_none_too_long() -> None:
     lines = str(caught.value).splitlines()
     assert len(lines) == 3
     assert max(map(len, lines)) < 400
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x" * 100_000: 1},
+        {f"unknown_{number}": 1 for number in range(10_000)},
+        {"prices": {"x" * 100_000: "dear"}},
+        {"tags": ["x" * 100_000, 1]},
+    ],
+    ids=["a long name", "many names", "a long key", "a long text"],
+)
+def test_messages_stay_short_whatever_is_sent(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        TOOLS["act"].bind(arguments)
+    assert len(str(caught.value)) < 5_000
 
 
 NESTED: Any = "core"

@@ -446,7 +446,16 @@ def test_references_within_a_foreign_schema_are_followed() -> None:
 
 _PRINT = """
 import json
-from envport.registry import load
+from enum import Enum
+from envport import Environment, tool
+from envport.registry import EnvironmentSpec, load
+
+class Unordered(Environment):
+    @tool
+    def act(self, x: set[str] = {"a", "b", "c", "d"}, y: frozenset[Enum("E", "k l m")] = frozenset()) -> str:
+        return ""
+
+print(EnvironmentSpec("unordered", Unordered).listing)
 for name in ("echo", "counter", "catch", "showcase"):
     spec = load(name)
     print(json.dumps(spec.listing), spec.fingerprint, list(spec.splits))
@@ -461,7 +470,7 @@ def test_the_listing_does_not_depend_on_the_hash_seed() -> None:
         for seed in ("0", "1", "4242")
     }
     assert len(printed) == 1
-    assert printed.pop().count("\n") == 4
+    assert printed.pop().count("\n") == 5
 
 
 def test_the_fingerprint_ignores_the_order_of_keys_and_nothing_else() -> None:

@@ -7,11 +7,24 @@
                           environment_factory=spec.environment_factory, reward_funcs=spec.reward_funcs)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from envport_bridges.trl.contract import trl_version
+from envport_bridges.trl.rewards import episode_reward
+from envport_bridges.trl.spec import Combination, EnvironmentSpec, combine
+
+if TYPE_CHECKING:
+    from envport_bridges.trl.trainer import ConcurrentGRPOTrainer
+
+__all__ = ["Combination", "ConcurrentGRPOTrainer", "EnvironmentSpec", "combine", "episode_reward"]
 
 trl_version()
 
-from envport_bridges.trl.rewards import episode_reward  # noqa: E402
-from envport_bridges.trl.spec import Combination, EnvironmentSpec, combine  # noqa: E402
 
-__all__ = ["Combination", "EnvironmentSpec", "combine", "episode_reward"]
+def __getattr__(name: str) -> Any:
+    # TRL's trainer takes seconds to import, and a rollout worker does without.
+    if name == "ConcurrentGRPOTrainer":
+        from envport_bridges.trl.trainer import ConcurrentGRPOTrainer
+
+        return ConcurrentGRPOTrainer
+    raise AttributeError(name)

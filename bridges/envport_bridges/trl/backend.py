@@ -20,6 +20,7 @@ class Target:
         token: Bearer token for the gateway.
         patience: Seconds to wait for a gateway that is away or full, before an episode is given up.
         keep_alive: Seconds for which an episode that is not called is kept from expiring.
+        call_seconds: Seconds after which a call that is not answered counts as lost.
         connections: Connections to the gateway that all episodes share.
     """
 
@@ -27,6 +28,7 @@ class Target:
     token: str | None = field(default=None, repr=False)
     patience: float = 60.0
     keep_alive: float = 4 * 3600.0
+    call_seconds: float = 600.0
     connections: int = 64
 
     @property
@@ -91,6 +93,10 @@ class EpisodeSource(Protocol):
 
     async def start(self) -> None:
         """Get ready; called once, before anything else."""
+        ...
+
+    def expect(self, info: EnvironmentInfo) -> None:
+        """Take note of the tools that are going to be called."""
         ...
 
     async def describe(self) -> EnvironmentInfo:

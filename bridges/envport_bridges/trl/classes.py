@@ -66,11 +66,11 @@ class ToolAttribute:
 
 
 def _bind_explicit(attribute: ToolAttribute, instance: Any) -> Any:
-    return ExplicitTool(attribute.definition, vars(instance)["_player"])
+    return ExplicitTool(attribute.definition, instance)
 
 
 def _bind_async(attribute: ToolAttribute, instance: Any) -> Any:
-    return AsyncExplicitTool(attribute.definition, vars(instance)["_player"])
+    return AsyncExplicitTool(attribute.definition, instance)
 
 
 def _bind_method(attribute: ToolAttribute, instance: Any) -> Any:

@@ -7,7 +7,8 @@ import atexit
 import logging
 import os
 import threading
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from envport.errors import AtCapacity, EnvportError, GatewayUnreachable
 from envport.types import EnvironmentInfo
@@ -19,6 +20,8 @@ from envport_bridges.trl.loop import BackgroundLoop
 __all__ = ["Connection", "connect"]
 
 logger = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 _CLOSING_SECONDS = 5.0
@@ -38,6 +41,7 @@ class Connection:
         self._held: dict[str, _Held] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._gave_up = False
+        self._keeping = False
         self._listing_checked = 0.0
         self._announced: set[str] = set()
         self.source: EpisodeSource = self.loop.run(self._make())
@@ -116,7 +120,7 @@ class Connection:
         try:
             current = await self.source.describe()
         except EnvportError as error:
-            logger.warning("the tool listing of %s could not be compared: %s", self.target.where, error)
+            logger.debug("the tool listing of %s could not be compared: %s", self.target.where, error)
             self.suspect()
             return
         if current.fingerprint == expected.fingerprint or current.fingerprint in self._announced:
@@ -138,11 +142,18 @@ class Connection:
         if self._held.pop(episode.episode_id, None) is not None and not ended:
             self.spawn(self._close(episode))
 
-    def spawn(self, work: Any) -> None:
+    def spawn(self, work: Coroutine[Any, Any, ResultT]) -> asyncio.Task[ResultT]:
         """Run a coroutine beside everything else."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._settled)
+        return task
+
+    def _settled(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        # Whoever wants the result asks for it; nobody else is to be told of a failure.
+        if not task.cancelled():
+            task.exception()
 
     async def _close(self, episode: OpenEpisode) -> None:
         try:
@@ -152,7 +163,7 @@ class Connection:
 
     def keep_alive(self, idle_seconds: float) -> None:
         """Keep open episodes from expiring from now on. Further calls change nothing."""
-        if not getattr(self, "_keeping", False):
+        if not self._keeping:
             self._keeping = True
             self.loop.submit(self._keep_alive_forever(idle_seconds / 3))
 

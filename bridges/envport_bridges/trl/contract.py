@@ -60,7 +60,7 @@ def takes_explicit_tools() -> bool:
         annotated=annotate("", {}, SafeNames()),
     )
     try:
-        rendered = _render(ExplicitTool(definition, SimpleNamespace()))  # pyright: ignore[reportArgumentType]
+        rendered = _render(ExplicitTool(definition, SimpleNamespace(_player=None)))
     except (ImportError, TypeError, ValueError) as error:
         logger.warning("this version of transformers cannot be shown exact tool schemas: %s", error)
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import weakref
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from envport.types import EnvironmentInfo
 
+from envport_bridges.trl.ahead import Ahead, Plan
 from envport_bridges.trl.backend import Target
 from envport_bridges.trl.classes import environment_class
 from envport_bridges.trl.connection import connect
@@ -36,6 +38,7 @@ class EnvironmentFactory:
         asynchronous: Whether their tools are coroutine functions.
         explicit: Whether the model is shown the exact schemas, or what type hints can say of them.
         cast_strings: Whether transformers may read text as the type that the schema asks for.
+        plan: Which episodes come, if they are to be opened ahead.
     """
 
     target: Target
@@ -44,20 +47,25 @@ class EnvironmentFactory:
     asynchronous: bool = False
     explicit: bool = True
     cast_strings: bool = True
+    plan: Plan | None = None
 
     def __call__(self) -> RolloutEnvironment:
         """Make an instance."""
-        play = Play(connect(self.target), self.info)
+        play = Play(connect(self.target), self.info, self._ahead)
         environment: RolloutEnvironment = self.environment_class(play)
         # TRL closes nothing. What it drops is released here, what it holds to the end by the connection at exit.
         weakref.finalize(environment, _release, play).atexit = False
         return environment
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "environment_class"}
+        return {key: value for key, value in vars(self).items() if key not in ("environment_class", "_ahead")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
+
+    @cached_property
+    def _ahead(self) -> Ahead | None:
+        return Ahead(connect(self.target), self.plan) if self.plan is not None else None
 
     @cached_property
     def environment_class(self) -> type[Any]:
@@ -77,7 +85,8 @@ class EnvironmentFactory:
 
 
 def _release(play: Play) -> None:
-    play.connection.loop.submit(play.release())
+    with contextlib.suppress(RuntimeError):  # The connection was stopped, and closed the episode.
+        play.connection.loop.submit(play.release())
 
 
 def _warn_of_losses(name: str, tools: dict[str, ToolDefinition]) -> None:

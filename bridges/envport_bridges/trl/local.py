@@ -44,6 +44,9 @@ class LocalEpisodes:
             started.set()
             await self._stopping.wait()
 
+    def expect(self, info: EnvironmentInfo) -> None:
+        """The tools are known here."""
+
     async def describe(self) -> EnvironmentInfo:
         """The environment: tools, splits, limits."""
         spec = self._spec

@@ -36,8 +36,16 @@ class BackgroundLoop:
         self._loop.close()
 
     def submit(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
-        """Start a coroutine."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Start a coroutine.
+
+        Raises:
+            RuntimeError: The loop was stopped.
+        """
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()
+            raise
 
     def run(self, work: Coroutine[Any, Any, ResultT], timeout: float | None = None) -> ResultT:
         """Run a coroutine and wait for its result.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -21,13 +22,14 @@ from envport.errors import (
 )
 from envport.types import EnvironmentInfo, Outcome
 
+from envport_bridges.trl.ahead import Ahead
 from envport_bridges.trl.backend import OpenEpisode, Reply
 from envport_bridges.trl.connection import Connection
 from envport_bridges.trl.observations import Shown, show
 from envport_bridges.trl.rows import request_of
 from envport_bridges.trl.tools import ToolDefinition
 
-__all__ = ["Play", "Record"]
+__all__ = ["Deferred", "Play", "Record"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ class Record:
         observation: What came last: the first observation, or a tool's result.
         outcome: How it ended; `None` while it runs.
         over: What a call after the end is answered.
+        waited: Seconds for which the trainer waited for it.
+        turn: Held by whatever is being done with the episode: in the order in which it was asked for.
     """
 
     row: Mapping[str, Any]
@@ -55,6 +59,8 @@ class Record:
     observation: Shown = ""
     outcome: Outcome | None = None
     over: str | None = None
+    waited: float = 0.0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
     @property
     def lost(self) -> bool:
@@ -76,16 +82,23 @@ class Record:
 class Play:
     """Plays the episodes of one environment instance, one after another.
 
+    Attributes:
+        deferring: Whether calls return before they are played.
+
     Args:
         connection: What runs them.
         info: The environment, with the tools that the model is shown.
+        ahead: What has opened them before they are asked for, if anything.
     """
 
-    def __init__(self, connection: Connection, info: EnvironmentInfo):
+    def __init__(self, connection: Connection, info: EnvironmentInfo, ahead: Ahead | None = None):
         self.connection = connection
         self.info = info
         self.record = Record({})
+        self._opener = ahead or connection
+        self.deferring = False
         self._begun: tuple[Mapping[str, Any], Future[Shown]] | None = None
+        connection.source.expect(info)
         connection.keep_alive(info.limits.idle_seconds)
 
     def begin(self, row: Mapping[str, Any]) -> None:
@@ -98,20 +111,24 @@ class Play:
         Never raises for a fault: the episode then counts as lost, and every call is told so.
         """
         begun, self._begun = self._begun, None
-        if begun is None or begun[0] != row:
+        if begun is None or not _same(begun[0], row):
             begun = (row, self._submit(row))
-        return begun[1].result()
+        return self.wait(begun[1])
 
     def _submit(self, row: Mapping[str, Any]) -> Future[Shown]:
         before, self.record = self.record, Record(row)
         return self.connection.loop.submit(self._open(self.record, before))
 
     async def _open(self, record: Record, before: Record) -> Shown:
-        if before.episode is not None:
-            self.connection.release(before.episode, ended=before.outcome is not None)
+        async with record.turn, before.turn:
+            if before.episode is not None:
+                self.connection.release(before.episode, ended=before.outcome is not None)
+            return await self._open_next(record)
+
+    async def _open_next(self, record: Record) -> Shown:
         try:
             await self.connection.check_listing(self.info)
-            record.episode = await self.connection.open(request_of(record.row))
+            record.episode = await self._opener.open(request_of(record.row))
             observation = record.episode.observation
             record.observation = show(observation.content, observation.structured_content)
         except Exception as error:
@@ -122,20 +139,35 @@ class Play:
     def call(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Shown:
         """Call a tool and wait for what the model gets to see.
 
+        While calls are deferred, returns at once, and what it returns is to be resolved by whoever deferred them.
+
         Raises:
             EnvportError: What the model is to be told instead, as a failure.
         """
-        return self.submit(tool, arguments).result()
+        future = self.submit(tool, arguments)
+        return Deferred(self, future) if self.deferring else self.wait(future)
 
     def submit(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Future[Shown]:
         """Start a call; see `call`."""
         return self.connection.loop.submit(self._call(self.record, tool, arguments))
+
+    def wait(self, future: Future[Shown]) -> Shown:
+        """Wait for something that was begun, and count the time."""
+        began = time.perf_counter()
+        try:
+            return future.result()
+        finally:
+            self.record.waited += time.perf_counter() - began
 
     async def call_async(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Shown:
         """Call a tool from another event loop; see `call`."""
         return await asyncio.wrap_future(self.submit(tool, arguments))
 
     async def _call(self, record: Record, tool: ToolDefinition, arguments: dict[str, Any]) -> Shown:
+        async with record.turn:
+            return await self._play(record, tool, arguments)
+
+    async def _play(self, record: Record, tool: ToolDefinition, arguments: dict[str, Any]) -> Shown:
         if record.over is not None:
             return record.over
         if record.lost or record.episode is None:
@@ -200,6 +232,31 @@ class Play:
         """Let go of the current episode."""
         if self.record.episode is not None:
             self.connection.release(self.record.episode, ended=self.record.outcome is not None)
+
+
+class Deferred(list[Any]):
+    """Stands for the result of a call that is still being played.
+
+    TRL keeps a list that a tool returns by reference, and reads an empty one as nothing.
+    """
+
+    def __init__(self, play: Play, future: Future[Shown]):
+        super().__init__()
+        self._play = play
+        self._future = future
+
+    def resolve(self) -> tuple[Shown, bool]:
+        """Wait for the call: what TRL makes of its result, and whether it failed."""
+        try:
+            shown = self._play.wait(self._future)
+        except Exception as error:
+            return str({"error": str(error)}), True
+        return shown, False
+
+
+def _same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two rows hold the very same values, without comparing what may not be comparable."""
+    return row.keys() == other.keys() and all(row[key] is other[key] for key in row)
 
 
 def _message(record: Record) -> str:

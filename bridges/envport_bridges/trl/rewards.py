@@ -8,7 +8,6 @@ from typing import Any
 
 from envport.errors import ConfigurationError
 
-from envport_bridges.trl.finite import keep_logs_finite
 from envport_bridges.trl.rollout_environment import RolloutEnvironment
 
 __all__ = ["LOST_METRIC", "episode_reward"]
@@ -37,8 +36,8 @@ def episode_reward(
     Raises:
         ConfigurationError: TRL passed no environments.
     """
-    if "episode_reward" in columns and environments is None:
-        return list(columns["episode_reward"])
+    if environments is None and "tool_calls" in columns and "episode_reward" in columns:
+        return _of_rollouts(columns, log_metric)
     if environments is None:
         raise ConfigurationError(
             "this trainer passes no environments to reward functions (AsyncGRPOTrainer does not): "
@@ -49,11 +48,21 @@ def episode_reward(
     return rewards
 
 
+def _of_rollouts(columns: dict[str, Any], log_metric: Callable[[str, float], None] | None) -> list[float | None]:
+    """The rewards that a `rollout_func` found, with the metrics that TRL logs only for its own loop."""
+    rewards = list(columns["episode_reward"])
+    calls, failures = sum(columns["tool_calls"]), sum(columns["tool_failures"])
+    if log_metric is not None:
+        log_metric("tools/call_frequency", calls / max(1, len(rewards)))
+        log_metric("tools/failure_frequency", failures / max(1, calls))
+    note_lost(rewards, log_metric)
+    return rewards
+
+
 def note_lost(rewards: Sequence[float | None], log_metric: Callable[[str, float], None] | None) -> None:
-    """Log how many episodes were lost, and keep the gaps that they leave out of the trainer's logs."""
+    """Log how many episodes were lost."""
     lost = sum(reward is None for reward in rewards)
     if log_metric is not None:
         log_metric(LOST_METRIC, lost / max(1, len(rewards)))
     if lost:
         logger.error("%d of %d episodes were lost to faults and are left out of training", lost, len(rewards))
-        keep_logs_finite(log_metric)

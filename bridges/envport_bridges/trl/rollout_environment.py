@@ -88,6 +88,11 @@ class RolloutEnvironment:
         episode = self._player.record.episode
         return episode.episode_id if episode is not None else None
 
+    @property
+    def waited(self) -> float:
+        """Seconds for which the trainer waited for this episode's environment."""
+        return self._player.record.waited
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} episode {self.episode_id}>"
 

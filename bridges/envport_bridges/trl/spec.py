@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from envport.errors import ConfigurationError, UnknownTask
 from envport.types import EnvironmentInfo, Task
 
+from envport_bridges.trl.ahead import Plan
 from envport_bridges.trl.backend import Target
 from envport_bridges.trl.connection import Connection, connect
 from envport_bridges.trl.factory import EnvironmentFactory
 from envport_bridges.trl.rewards import episode_reward
 from envport_bridges.trl.rows import plain_columns, row_of, seed_of
 
+if TYPE_CHECKING:
+    from envport_bridges.trl.rollout import EpisodeRollout
+
 __all__ = ["Combination", "EnvironmentSpec", "combine"]
 
 _DEFAULT_ROWS = 256
+_MOST_ROWS = 1_000_000
 _PAGE = 500
 
 RewardFunction = Callable[..., list[float | None]]
@@ -111,9 +117,10 @@ class EnvironmentSpec:
             return [row_of(self.info, seed_of(self._seed, position)) for position in range(count)]
         split = self._split or self.info.splits[0].name
         total = self._total(split)
-        indices = self._indices if self._indices is not None else list(range(total))
-        if self._num_tasks is not None:
-            indices = [position % total for position in range(self._num_tasks)]
+        if self._indices is None and self._num_tasks is None and total > _MOST_ROWS:
+            raise ConfigurationError(f"split {split!r} has {total} tasks: say how many rows you want (num_tasks)")
+        count = self._num_tasks if self._num_tasks is not None else total
+        indices = self._indices if self._indices is not None else [position % total for position in range(count)]
         tasks = self._tasks(split, sorted(set(indices)))
         return [
             row_of(self.info, seed_of(self._seed, position), split, index, tasks[index])
@@ -137,10 +144,12 @@ class EnvironmentSpec:
 
     def _tasks(self, split: str, wanted: Sequence[int]) -> dict[int, Task]:
         found: dict[int, Task] = {}
-        for index in wanted:
+        connection = self._connection
+        for place, index in enumerate(wanted):
             if index not in found:
-                connection = self._connection
-                page = connection.loop.run(connection.source.tasks(split, index, _PAGE))
+                # No further than what is wanted: a task may cost its environment something.
+                last = max(one for one in wanted[place : place + _PAGE] if one < index + _PAGE)
+                page = connection.loop.run(connection.source.tasks(split, index, last - index + 1))
                 found |= {page.offset + number: task for number, task in enumerate(page.tasks)}
         return found
 
@@ -154,10 +163,39 @@ class EnvironmentSpec:
         """The same for `AsyncGRPOTrainer`: async tools, and instances that own their reward. Pass no `reward_funcs`."""
         return self._factory(asynchronous=True, scored=True)
 
+    def opened_ahead(self, num_generations: int, episodes: int = 64) -> EnvironmentFactory:
+        """The same, with the next episodes of `train_dataset` open before `AsyncGRPOTrainer` asks for them.
+
+        Args:
+            num_generations: As the trainer's configuration has it.
+            episodes: How many episodes to keep open ahead.
+        """
+        plan = Plan.of(self.rows, num_generations, episodes)
+        return dataclasses.replace(self.async_environment_factory, plan=plan)
+
     def _factory(self, *, asynchronous: bool, scored: bool) -> EnvironmentFactory:
         return EnvironmentFactory(
             self.target, self.info, scored, asynchronous, self._explicit, self._cast_strings
         )
+
+    @cached_property
+    def rollout_func(self) -> EpisodeRollout:
+        """For those who use TRL's `rollout_func`: stops where the episode is over. Train it on `rollout_dataset`."""
+        from envport_bridges.trl.rollout import EpisodeRollout
+
+        return EpisodeRollout(self.environment_factory, self.rows)
+
+    @cached_property
+    def rollout_dataset(self) -> Any:
+        """`train_dataset` for `rollout_func`: TRL hands it the prompts alone, so each prompt names its row."""
+        from datasets import Dataset
+
+        from envport_bridges.trl.rollout import ROW
+
+        rows = plain_columns(self.rows)
+        for number, row in enumerate(rows):
+            row["prompt"] = [*row["prompt"][:-1], {**row["prompt"][-1], ROW: number}]
+        return Dataset.from_list(rows)
 
     @property
     def reward_funcs(self) -> list[RewardFunction]:

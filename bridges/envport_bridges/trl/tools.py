@@ -101,11 +101,13 @@ class ExplicitTool(dict[str, Any]):
     it by its `__name__` with the arguments that the model wrote.
     """
 
-    def __init__(self, definition: ToolDefinition, player: Player):
+    def __init__(self, definition: ToolDefinition, environment: Any):
         super().__init__(definition.function)
         self.__name__ = definition.name
         self._definition = definition
-        self._player = player
+        # An environment that nobody holds is released, and with it the episode that the tool belongs to.
+        self._environment = environment
+        self._player: Player = vars(environment)["_player"]
 
     def __call__(self, /, **arguments: Any) -> Any:
         return self._player.call(self._definition, arguments)
@@ -123,8 +125,8 @@ class AsyncExplicitTool(ExplicitTool):
     __defaults__ = None
     __kwdefaults__ = None
 
-    def __init__(self, definition: ToolDefinition, player: Player):
-        super().__init__(definition, player)
+    def __init__(self, definition: ToolDefinition, environment: Any):
+        super().__init__(definition, environment)
         self.__annotations__ = {}
 
     async def __call__(self, /, **arguments: Any) -> Any:

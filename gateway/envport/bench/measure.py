@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
+from typing import Literal
 
 from envport.bench.jobs import Job, Sample
 from envport.bench.processes import Process, memory_kb
@@ -34,8 +35,8 @@ class Plan:
 
     targets: tuple[str, ...] = tuple(TARGETS)
     concurrency: tuple[int, ...] = (1, 16, 64, 256)
-    calls: int = 2_000
-    rounds: int = 5
+    calls: int = 1_500
+    rounds: int = 9
     opens: int = 1_000
     held: int = 1_000
 
@@ -52,7 +53,7 @@ class Row:
         p50_ms: Median latency in milliseconds.
         p99_ms: 99th percentile of the latency in milliseconds.
         cpu_us: CPU time of the server per call, in microseconds.
-        busy: Share of the time in which the server was on a CPU: below 1 the callers were what limits.
+        busy: Share of the time in which the server was on a CPU; below 1 it waited for its callers or for the machine.
         ratio: CPU per call by that of the floor of the same era: the median of the rounds' ratios.
         ratios: The ratio in each round.
     """
@@ -121,17 +122,17 @@ class Bench:
         """A server and its address."""
         if kind not in self._servers:
             process = self._stack.enter_context(Process("envport.bench.servers", kind))
-            self._servers[kind] = process, f"http://127.0.0.1:{process.read()}"
+            self._servers[kind] = process, process.read()
         return self._servers[kind]
 
-    def job(self, kind: str, target: Target, callers: int, count: int) -> Sample:
+    def job(self, kind: Literal["calls", "opens", "hold"], target: Target, callers: int, count: int) -> Sample:
         """Have a job done.
 
         Raises:
             GatewayUnreachable: A server gave a wrong answer or none.
         """
         process, url = self.server(target.server)
-        job = Job(kind, target.name, url, process.pid, callers, count)  # pyright: ignore[reportArgumentType]
+        job = Job(kind, target.name, url, process.pid, callers, count)
         answer = json.loads(self._load.ask(json.dumps(asdict(job))))
         if "error" in answer:
             raise GatewayUnreachable(f"{target.title}: {answer['error']}")
@@ -139,25 +140,27 @@ class Bench:
 
 
 @contextmanager
-def _bench() -> Iterator[Bench]:
+def _bench() -> Generator[Bench]:
     with ExitStack() as stack:
         yield Bench(stack)
 
 
 def measure_calls(plan: Plan, say: Say) -> list[Row]:
     """Measure the calls of every target, and of the floors that they are compared with."""
+    return [row for callers in plan.concurrency for row in _measure_rounds(plan, callers, say)]
+
+
+def _measure_rounds(plan: Plan, callers: int, say: Say) -> list[Row]:
     targets = _with_floors(plan.targets)
-    rows: list[Row] = []
+    samples: dict[str, list[Sample]] = {target.name: [] for target in targets}
+    # New servers for each number of callers: no row depends on those before it.
     with _bench() as bench:
-        for callers in plan.concurrency:
-            samples: dict[str, list[Sample]] = {target.name: [] for target in targets}
-            for turn in range(plan.rounds):
-                say(f"{callers} callers, round {turn + 1} of {plan.rounds}")
-                # Forwards, then backwards: a machine that slows down slows both ends alike.
-                for target in targets if turn % 2 == 0 else reversed(targets):
-                    samples[target.name].append(bench.job("calls", target, callers, plan.calls))
-            rows.extend(_row(target, callers, samples) for target in targets)
-    return rows
+        for turn in range(plan.rounds):
+            say(f"{callers} concurrent, round {turn + 1} of {plan.rounds}")
+            # Forwards, then backwards: a machine that slows down slows both ends alike.
+            for target in targets if turn % 2 == 0 else reversed(targets):
+                samples[target.name].append(bench.job("calls", target, callers, plan.calls))
+    return [_row(target, callers, samples) for target in targets]
 
 
 def measure_opens(plan: Plan, say: Say) -> Opens:
@@ -174,7 +177,7 @@ def measure_opens(plan: Plan, say: Say) -> Opens:
 def measure_memory(plan: Plan, target: Target, say: Say) -> Held:
     """Measure the memory of open episodes, in a gateway of their own."""
     say(f"holding {plan.held} episodes open ({target.title})")
-    callers = min(16, plan.held)
+    callers = min(10, plan.held)
     with _bench() as bench:
         process, _ = bench.server(target.server)
         bench.job("calls", target, callers, 20 * callers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -48,8 +49,13 @@ class Process:
 
     def __init__(self, module: str, *args: str):
         self._name = " ".join((module, *args))
+        # In a session of its own: Ctrl-C reaches the bench alone, which then ends its processes.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", module, *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
 
     @property
@@ -60,8 +66,9 @@ class Process:
     def ask(self, line: str) -> str:
         """Send a line and wait for the answer."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{line}\n")
+            self._process.stdin.flush()
         return self.read()
 
     def read(self) -> str:
@@ -86,7 +93,8 @@ class Process:
         """End it: it stops by itself when its standard input ends, and is killed if it does not."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:

@@ -1,25 +1,28 @@
-"""The servers that are measured, each in a process of its own, under one set of uvicorn settings."""
+"""The servers that are measured, each in a process of its own, all served as the gateway is."""
 
 from __future__ import annotations
 
 import json
-import socket
+import os
+import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import mcp_types as types
-import uvicorn
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from envport.app import Gateway
 from envport.bench.targets import ServerKind
 from envport.registry import load
+from envport.serving import Service, Settings
+
+if TYPE_CHECKING:
+    from envport.app import Gateway
 
 __all__ = ["main"]
 
@@ -34,7 +37,7 @@ class BareEcho:
     """Floor: reads JSON-RPC, answers JSON-RPC, and knows nothing of MCP."""
 
     @asynccontextmanager
-    async def run(self) -> AsyncIterator[None]:
+    async def run(self) -> AsyncGenerator[None]:
         """Nothing runs beside the requests."""
         yield
 
@@ -67,7 +70,7 @@ class MinimalMcp:
         self._manager = StreamableHTTPSessionManager(server, json_response=True)
 
     @asynccontextmanager
-    async def run(self) -> AsyncIterator[None]:
+    async def run(self) -> AsyncGenerator[None]:
         """Run the session manager."""
         async with self._manager.run():
             yield
@@ -105,35 +108,24 @@ class _Floor:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-_APPS: dict[ServerKind, Callable[[], ASGIApp]] = {
-    "gateway": lambda: Gateway([load("echo")]),
-    "minimal": lambda: _Floor(MinimalMcp()),
-    "bare": lambda: _Floor(BareEcho()),
-}
+_FLOORS: dict[ServerKind, Callable[[], BareEcho | MinimalMcp]] = {"minimal": MinimalMcp, "bare": BareEcho}
 
 
-class _AnnouncingServer(uvicorn.Server):
-    """Prints its port once it answers, and stops when whoever started it is gone."""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        assert sockets is not None
-        print(sockets[0].getsockname()[1], flush=True)
-        threading.Thread(target=self._stop_with_parent, daemon=True).start()
-
-    def _stop_with_parent(self) -> None:
-        sys.stdin.read()
-        self.should_exit = True
+def _stop_with_parent() -> None:
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main(kind: str) -> None:
-    """Serve on a free port of loopback until standard input ends."""
+    """Serve on a free port of loopback, print the address, and stop when standard input ends."""
     if kind not in get_args(ServerKind):
         raise SystemExit(f"there is no server {kind!r}; there are {', '.join(get_args(ServerKind))}")
-    app = _APPS[kind]()
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
-    with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
-        _AnnouncingServer(config).run([listening])
+    service = Service(Settings(port=0), [load("echo")], {})
+    if floor := _FLOORS.get(cast("ServerKind", kind)):
+        # In the place of the gateway, so that it is served in the very same way.
+        service.gateway = cast("Gateway", _Floor(floor()))
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    service.run(lambda: print(service.url, flush=True))
 
 
 if __name__ == "__main__":

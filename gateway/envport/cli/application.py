@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from importlib.metadata import version as installed_version
+from io import TextIOWrapper
 from typing import Annotated, Any, cast
 
 import typer
 
-from envport.cli import attach, bench, catalogue, check, console, opening, play, serve, stdio
-from envport.cli.probe import innermost
+from envport.cli import console
+from envport.cli.causes import innermost
 from envport.errors import EnvportError, GatewayUnreachable, Unauthenticated
 
 __all__ = ["main"]
@@ -29,6 +31,9 @@ app = typer.Typer(
 )
 
 
+_VERSION = ("--version", "-V")
+
+
 def _version(wanted: bool = True) -> None:
     if wanted:
         console.line(f"envport {installed_version('envport')}")
@@ -39,7 +44,7 @@ def _version(wanted: bool = True) -> None:
 def envport(
     context: typer.Context,
     show_version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option(*_VERSION, callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Serve tool environments over MCP: play them, train on them, evaluate with them."""
@@ -49,23 +54,35 @@ def envport(
 
 _SERVE, _PLAY, _WRITE = "Serve", "Play", "Write and measure"
 
-app.command("serve", rich_help_panel=_SERVE)(serve.serve)
-app.command("stdio", rich_help_panel=_SERVE)(stdio.stdio)
-app.command("attach", rich_help_panel=_SERVE)(attach.attach)
-app.command("list", rich_help_panel=_PLAY)(catalogue.list_environments)
-app.command("describe", rich_help_panel=_PLAY)(catalogue.describe)
-app.command("play", rich_help_panel=_PLAY)(play.play)
-app.command("open", rich_help_panel=_PLAY)(opening.open_episode)
-app.command("check", rich_help_panel=_WRITE)(check.check)
-app.command(
-    "bench", rich_help_panel=_WRITE, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-)(bench.bench)
+_COMMANDS = {
+    "serve": ("envport.cli.serve:serve", _SERVE),
+    "stdio": ("envport.cli.stdio:stdio", _SERVE),
+    "attach": ("envport.cli.attach:attach", _SERVE),
+    "list": ("envport.cli.catalogue:list_environments", _PLAY),
+    "describe": ("envport.cli.catalogue:describe", _PLAY),
+    "play": ("envport.cli.play:play", _PLAY),
+    "open": ("envport.cli.opening:open_episode", _PLAY),
+    "check": ("envport.cli.check:check", _WRITE),
+    "bench": ("envport.bench.command:bench", _WRITE),
+    "version": ("envport.cli.application:version", _WRITE),
+}
 
 
-@app.command("version", rich_help_panel=_WRITE)
 def version() -> None:
     """Print the version."""
     _version()
+
+
+def _register(arguments: list[str]) -> None:
+    """Add the command that is called, or all of them where help or an unknown one is: each imports much."""
+    called = arguments[0] if arguments else ""
+    if called in _VERSION:
+        called = "version"
+    for name, (where, panel) in _COMMANDS.items():
+        if called in _COMMANDS and called != name:
+            continue
+        module, _, function = where.partition(":")
+        app.command(name, rich_help_panel=panel)(getattr(import_module(module), function))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -74,10 +91,15 @@ def main(arguments: list[str] | None = None) -> None:
     Args:
         arguments: The words after `envport`; those of the process if not given.
     """
-    sys.exit(_run(arguments))
+    sys.exit(_run(sys.argv[1:] if arguments is None else arguments))
 
 
-def _run(arguments: list[str] | None) -> int:
+def _run(arguments: list[str]) -> int:
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        # What a terminal or a pipe cannot carry is replaced, and ends nothing.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    _register(arguments)
     try:
         code: Any = app(args=arguments, prog_name="envport", standalone_mode=False)
         sys.stdout.flush()

@@ -21,9 +21,9 @@ def attach(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]",
+            metavar="NAME",
             help="The environment: its name at the gateway, or any REFERENCE with --stdio. "
-            "With --episode, what the client is to call the server.".replace("[", r"\["),
+            "With --episode, what the client is to call the server.",
         ),
     ] = None,
     url: Url = None,

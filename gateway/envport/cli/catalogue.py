@@ -59,7 +59,7 @@ def describe(
         console.document({key: value for key, value in info.model_dump(mode="json").items() if value != ""})
         return
     console.heading(f"{info.name}, version {info.version}")
-    console.line(info.description)
+    console.paragraph(info.description)
     console.line()
     console.rows(_facts(info))
     for tool in info.tools:
@@ -111,7 +111,7 @@ def _show_tool(tool: dict[str, Any]) -> None:
     console.line()
     console.heading(f"{tool['name']}({', '.join(properties)})")
     if description := tool.get("description"):
-        console.line(description)
+        console.paragraph(description)
     console.rows((name, _argument(name, schema)) for name in properties)
 
 

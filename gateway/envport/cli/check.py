@@ -7,6 +7,7 @@ from typing import Annotated
 import anyio
 import typer
 
+from envport.checker import examine
 from envport.cli import console
 from envport.cli.loading import load_environment
 from envport.cli.options import Reference
@@ -22,9 +23,6 @@ def check(
     steps: Annotated[int, typer.Option(min=1, help="Random calls to make in each episode.")] = 30,
 ) -> None:
     """Check that an environment keeps the authoring contract, by playing it at random."""
-    # Here, because it needs the JSON Schema sampler that no other command does.
-    from envport.checker import examine
-
     report = anyio.run(examine, load_environment(reference), tuple(seed or (0, 1, 2)), steps)
     for finding in report.findings:
         console.line(str(finding), "red" if finding.level == "error" else "yellow")

@@ -6,14 +6,13 @@ import json
 import re
 import shlex
 import sys
-import textwrap
 from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["command", "document", "error", "heading", "line", "note", "printable", "rows"]
+__all__ = ["command", "document", "error", "heading", "line", "note", "paragraph", "printable", "rows"]
 
 # Whatever moves the cursor, rings the bell or changes colours, except for tabs and new lines.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -31,6 +30,13 @@ def printable(text: str) -> str:
 def line(text: str = "", style: str = "") -> None:
     """Print a line."""
     _out.print(Text(printable(text), style))
+
+
+def paragraph(text: str) -> None:
+    """Print prose: on a terminal, its lines are broken between words."""
+    for part in printable(text).split("\n"):
+        for wrapped in _wrapped(Text(part)):
+            _out.print(wrapped)
 
 
 def heading(text: str) -> None:
@@ -54,12 +60,17 @@ def rows(pairs: Iterable[tuple[str, str]], *, style: str = "bold", indent: int =
     pairs = [(printable(name), printable(text)) for name, text in pairs]
     column = indent + max((len(name) for name, _ in pairs), default=0) + 2
     for name, text in pairs:
-        # A file has no width: there, a row is a line.
-        wrapped = textwrap.wrap(text, max(20, _out.width - column)) if _out.is_terminal else [text]
-        first, *others = wrapped or [""]
+        first, *others = _wrapped(Text(text), column)
         _out.print(Text.assemble((" " * indent + name.ljust(column - indent), style), first))
         for other in others:
-            _out.print(Text(" " * column + other))
+            _out.print(Text(" " * column).append(other))
+
+
+def _wrapped(text: Text, used: int = 0) -> list[Text]:
+    """Lines that fit beside what is used of the width. A file has no width: there, nothing is broken."""
+    if not _out.is_terminal:
+        return [text]
+    return [*text.wrap(_out, max(20, _out.width - used))] or [text]
 
 
 def note(text: str) -> None:

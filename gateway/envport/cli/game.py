@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mcp
+from mcp import MCPError
 
 from envport.access import ANYONE
 from envport.cli.probe import mcp_client
 from envport.client import AsyncClient
 from envport.content import text_observation
 from envport.episodes import Episode, Episodes
-from envport.errors import EpisodeFailed, EpisodeOver, InvalidArguments, UnknownEpisode, error_from_code
+from envport.errors import (
+    EpisodeFailed,
+    EpisodeOver,
+    GatewayUnreachable,
+    InvalidArguments,
+    UnknownEpisode,
+    error_from_code,
+)
 from envport.registry import EnvironmentSpec
 from envport.types import EpisodeInfo, Observation, OpenedEpisode
 
@@ -152,7 +160,10 @@ class _RemoteGame:
         self.tools = tools
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Played:
-        result = await self._player.call_tool(tool, dict(arguments))
+        try:
+            result = await self._player.call_tool(tool, dict(arguments))
+        except MCPError as error:
+            raise GatewayUnreachable(f"the gateway did not carry out the call: {error}") from error
         meta: Mapping[str, Any] = result.meta or {}
         blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
         observation = Observation(content=tuple(blocks))

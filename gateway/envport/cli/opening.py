@@ -58,7 +58,7 @@ def _show(name: str, opened: OpenedEpisode) -> None:
         console.line(f"{key:8} {value}")
     console.line()
     console.heading("Prompt:")
-    console.line(opened.prompt)
+    console.paragraph(opened.prompt)
     console.line()
     console.heading("First observation:")
     ObservationPrinter().show(opened.observation)

@@ -42,7 +42,7 @@ def gateway_url(url: str | None) -> str:
     chosen = url or os.environ.get("ENVPORT_URL") or DEFAULT_URL
     try:
         parts = urlsplit(chosen)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         valid = False
     if not valid:

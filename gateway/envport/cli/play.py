@@ -15,11 +15,11 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from envport.cli import console
 from envport.cli.game import Chosen, Game, Played, at_gateway, in_process
 from envport.cli.loading import load_environment
+from envport.cli.logs import LogLevel, configure_logging
 from envport.cli.observation import ObservationPrinter
 from envport.cli.options import Seed, SplitName, TaskIndex, gateway_url, token
 from envport.cli.question import ask_arguments
 from envport.cli.summary import first_line
-from envport.serving import configure_logging
 
 # Gives answers that are typed a history and keys to edit them with, where Python has it.
 with contextlib.suppress(ImportError):
@@ -48,7 +48,7 @@ def play(
     ] = False,
 ) -> None:
     """Play an environment by hand, in the terminal."""
-    configure_logging("info")
+    configure_logging(LogLevel.INFO)
     if not debug:
         logging.disable()
     chosen = Chosen(split, task, seed)
@@ -94,11 +94,11 @@ class _Table:
         self._farewell()
 
     def _welcome(self) -> None:
-        console.line(self._game.prompt)
+        console.paragraph(self._game.prompt)
         console.line()
         console.heading("Tools:")
         console.rows(
-            (f"{number}  {name}", first_line(tool.get("description", "")))
+            (f"{number:>{len(str(len(self._tools)))}}  {name}", first_line(tool.get("description", "")))
             for number, (name, tool) in enumerate(self._tools.items(), 1)
         )
         console.line(f"Seed {self._game.seed}. Ctrl-D leaves.", "dim")

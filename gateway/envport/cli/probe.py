@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import cast
 
 import httpx2
 import mcp
 from mcp.client.streamable_http import streamable_http_client
 
+from envport.cli.causes import innermost
 from envport.client.calls import headers_for
 from envport.errors import EnvportError, GatewayUnreachable, PermissionDenied, Unauthenticated, UnknownEnvironment
 
-__all__ = ["Probe", "innermost", "mcp_client", "probe"]
+__all__ = ["Probe", "mcp_client", "probe"]
 
 _SECONDS = 30.0
 
@@ -32,13 +32,6 @@ class Probe:
     needs_token: bool
     name: str | None = None
     tools: tuple[str, ...] = ()
-
-
-def innermost(error: BaseException) -> BaseException:
-    """The error itself, out of the groups that task groups wrap it in."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error
 
 
 @asynccontextmanager

@@ -12,9 +12,10 @@ import typer
 from envport.cli import console
 from envport.cli.attachment import Attachment
 from envport.cli.loading import Unloadable, load_environment, load_installed
+from envport.cli.logs import LogLevel, configure_logging
 from envport.cli.summary import first_line
 from envport.episodes import Limits
-from envport.serving import LogLevel, Service, Settings, configure_logging
+from envport.serving import Service, Settings
 
 __all__ = ["serve"]
 
@@ -26,7 +27,7 @@ def serve(
     references: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[REFERENCE]...",
+            metavar="REFERENCE",
             help="What to serve: installed NAMEs, ./path/file.py:Class or package.module:Class. Options follow a "
             "question mark ('catch?rows=8'), another name comes first ('small=catch?rows=5'). "
             "Everything that is installed, if nothing is given.",
@@ -95,7 +96,7 @@ def serve(
     ] = Settings.shutdown_seconds,
     log_level: Annotated[
         LogLevel, typer.Option(help="Least severe messages to log, to standard error; debug logs every request.")
-    ] = "info",
+    ] = LogLevel.INFO,
 ) -> None:
     """Serve environments over MCP and HTTP, each session in an episode of its own.
 
@@ -117,11 +118,13 @@ def serve(
             idle_seconds=idle_seconds,
             wait_seconds=wait_seconds,
         ),
-        log_level=log_level,
+        access_log=log_level is LogLevel.DEBUG,
         shutdown_seconds=shutdown_seconds,
     )
     service = Service(settings, specs, os.environ)
     service.run(lambda: _greet(service, unloadable))
+    # Below the ^C that the terminal shows.
+    console.line("\nStopped.", "dim")
 
 
 def _greet(service: Service, unloadable: list[Unloadable]) -> None:

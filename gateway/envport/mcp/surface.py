@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -52,12 +52,16 @@ class Endpoint:
     conflicting: bool = False
 
     @classmethod
-    def of(cls, scope: Scope) -> Endpoint | None:
-        """The endpoint that a request is for, `None` if it is not for an MCP one."""
-        match = _ENDPOINT.fullmatch(scope["path"])
+    def of(cls, path: str, named: str | None) -> Endpoint | None:
+        """The endpoint that a request is for, `None` if it is not for an MCP one.
+
+        Args:
+            path: The path of the request.
+            named: The value of the header `Envport-Episode`.
+        """
+        match = _ENDPOINT.fullmatch(path)
         if match is None:
             return None
-        named = Headers(scope=scope).get(EPISODE_HEADER)
         in_path = match["episode"]
         return cls(in_path or named, match["environment"], in_path is not None and named not in (None, in_path))
 
@@ -142,7 +146,7 @@ class McpSurface:
             await Response(status_code=405, headers={"Allow": "POST, DELETE"})(scope, receive, send)
             return
         # The SDK binds a session to the user who opened it.
-        scope["user"] = AuthenticatedUser(_access_token(principal))
+        scope["user"] = _user(principal)
         if endpoint.conflicting:
             await _problem(400, "The address and the header Envport-Episode name different episodes")(
                 scope, receive, send
@@ -180,16 +184,9 @@ class McpSurface:
         return f"There is no environment {name!r} here; addresses: {known}"
 
 
-def _access_token(principal: Principal) -> AccessToken:
-    return AccessToken.model_construct(
-        token="",
-        client_id=principal.name,
-        scopes=[],
-        expires_at=None,
-        resource=None,
-        subject=principal.episode,
-        claims=None,
-    )
+@lru_cache(maxsize=1024)
+def _user(principal: Principal) -> AuthenticatedUser:
+    return AuthenticatedUser(AccessToken(token="", client_id=principal.name, scopes=[], subject=principal.episode))
 
 
 def _problem(status: int, message: str) -> JSONResponse:

@@ -131,7 +131,8 @@ class _ThreadWorker(_InlineWorker):
         await self._take_place()
         try:
             with anyio.move_on_after(seconds):
-                return await anyio.to_thread.run_sync(leavable.run, abandon_on_cancel=True, limiter=self._own)
+                result = await anyio.to_thread.run_sync(leavable.run, abandon_on_cancel=True, limiter=self._own)
+                return await result if inspect.isawaitable(result) else result
         finally:
             self._limiter.release_on_behalf_of(self)
             self._left = leavable.leave()

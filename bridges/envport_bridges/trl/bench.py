@@ -1,0 +1,299 @@
+"""Prints what the bridge costs and how exact it is: `python -m envport_bridges.trl.bench`.
+
+    python -m envport_bridges.trl.bench                       # all of it, about two minutes
+    python -m envport_bridges.trl.bench schemas echo          # some of it
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import inspect
+import json
+import logging
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from envport import Environment, Task, tool
+
+from envport_bridges.trl.classes import environment_class
+from envport_bridges.trl.rollout_environment import RolloutEnvironment
+from envport_bridges.trl.spec import EnvironmentSpec
+
+__all__ = ["WaitEnvironment", "main"]
+
+_CORPUS = Path("tests/bridges/corpus.py")
+_CALLS = 3_000
+
+
+class WaitEnvironment(Environment):
+    """Takes 100 ms for a call."""
+
+    def reset(self, *, seed: int, task: Task | None) -> None:
+        """Begin."""
+
+    @tool
+    async def wait(self) -> str:
+        """Wait."""
+        await asyncio.sleep(0.1)
+        return "waited"
+
+
+class EchoEnvironment(Environment):
+    """Says back what it is told."""
+
+    def reset(self, *, seed: int, task: Task | None) -> None:
+        """Begin."""
+
+    @tool
+    def echo(self, message: str) -> str:
+        """Say the message back."""
+        return message
+
+
+def schemas(corpus: Path) -> None:
+    """How many schemas of the corpus stand in the prompt exactly, ours and TRL's `OpenRewardSpec` binder's."""
+    spec = importlib.util.spec_from_file_location("corpus", corpus)
+    if spec is None or spec.loader is None or not corpus.exists():
+        print(f"schemas: no corpus at {corpus}; run this in a checkout of envport")
+        return
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    entries: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = module.CORPUS
+    for name, render in (("envport", _ours), ("OpenRewardSpec", _openreward)):
+        exact = callable_ = 0
+        for listed, _ in entries.values():
+            shown = _quietly(lambda: render(listed))  # noqa: B023
+            callable_ += shown is not None
+            exact += shown is not None and json.dumps(shown) == json.dumps(listed["inputSchema"])
+        print(f"schemas: {name}: of {len(entries)}, {exact} exact in the prompt, {callable_} callable")
+
+
+def _quietly(render: Callable[[], Any]) -> Any:
+    try:
+        return render()
+    except Exception:  # What a binder cannot take counts as not callable, whatever it raises.
+        return None
+
+
+def _shown(tool: Any) -> Any:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    texts, _ = render_jinja_template([[]], tools=[tool], chat_template="{{ tools | tojson }}")
+    return json.loads(texts[0])[0]["function"]["parameters"]
+
+
+def _ours(listed: dict[str, Any]) -> Any:
+    player: Any = SimpleNamespace(call=lambda tool, arguments: "called")
+    environment = environment_class("demo", [listed], RolloutEnvironment)(player)
+    (found,) = (getattr(environment, name) for name in environment_tools(environment))
+    found(**{})
+    return _shown(found)
+
+
+def _openreward(listed: dict[str, Any]) -> Any:
+    from trl.experimental.openreward import environment as openreward
+
+    made = type("Demo", (), {"_call_ors_tool": lambda self, name, values: "called"})
+    before = set(vars(made))
+    tool = {
+        "name": listed["name"],
+        "description": listed.get("description"),
+        "input_schema": listed["inputSchema"],
+    }
+    openreward._bind_tool_method(made, tool)  # pyright: ignore[reportPrivateUsage]
+    (bound,) = set(vars(made)) - before
+    if bound != listed["name"] or bound.startswith("_") or bound in ("reset", "get_reward"):
+        return None
+    return _shown(getattr(made(), bound))
+
+
+def environment_tools(environment: Any) -> list[str]:
+    """The names of the members that TRL takes for tools."""
+    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    return [name for name, _ in members if name not in ("reset", "get_reward") and not name.startswith("_")]
+
+
+def classes() -> None:
+    """How long a class of a thousand tools takes."""
+    properties = {f"p{n}": {"type": "string", "enum": ["a", "b"], "description": "One of two."} for n in range(5)}
+    schema = {"type": "object", "properties": properties, "required": ["p0"]}
+    listing = [{"name": f"tool-{n}", "description": "A tool.", "inputSchema": schema} for n in range(1000)]
+    player: Any = SimpleNamespace()
+    began = time.perf_counter()
+    environment = environment_class("demo", listing, RolloutEnvironment)(player)
+    found = [getattr(environment, name) for name in environment_tools(environment)]
+    print(f"classes: a class of {len(found)} tools: {time.perf_counter() - began:.2f} s (to reach: 1 s)")
+
+
+def echo() -> None:
+    """CPU of client and server for one `echo`: the bridge's call, and that of `mcp.Client`."""
+    with _gateway("echo=envport_bridges.trl.bench:EchoEnvironment") as (url, server):
+        spec = EnvironmentSpec(f"{url}/environments/echo", num_tasks=1)
+        environment: Any = spec.environment_factory()
+        environment.reset(**spec.rows[0])
+        address = vars(environment)["_player"].record.episode.address
+        say = environment.echo
+
+        def bridge(calls: int) -> None:
+            for _ in range(calls):
+                assert say(message="hello") == "hello"
+
+        def client(calls: int) -> None:
+            asyncio.run(_mcp_calls(address, calls))
+
+        for work in (bridge, client):
+            work(200)
+        # In turns, so that a machine that is busy meanwhile is so for both.
+        rounds = [(_cpu(server, bridge, _CALLS // 5), _cpu(server, client, _CALLS // 5)) for _ in range(5)]
+    for name, figures in zip(("bridge", "mcp.Client"), zip(*rounds, strict=True), strict=True):
+        client_us, server_us = (sorted(column)[len(rounds) // 2] for column in zip(*figures, strict=True))
+        print(f"echo: {name}: {client_us + server_us:,.0f} µs CPU a call (client {client_us:,.0f}, server {server_us:,.0f})")
+    ratios = sorted(sum(mine) / sum(its) for mine, its in rounds)
+    print(f"echo: ratio {ratios[len(ratios) // 2]:.2f} (to reach: 0.50)")
+
+
+async def _mcp_calls(address: str, calls: int) -> None:
+    from mcp import Client
+
+    async with Client(address) as client:
+        for _ in range(calls):
+            await client.call_tool("echo", {"message": "hello"})
+
+
+def _cpu(server: int, work: Callable[[int], None], calls: int) -> tuple[float, float]:
+    """Microseconds of CPU a call: of this process, and of the server."""
+    clock = (~server << 3) | 2  # The CPU clock of a process; see clock_getcpuclockid(3).
+    mine, its = time.process_time(), time.clock_gettime(clock)
+    work(calls)
+    return (time.process_time() - mine) / calls * 1e6, (time.clock_gettime(clock) - its) / calls * 1e6
+
+
+@contextmanager
+def _gateway(reference: str) -> Iterator[tuple[str, int]]:
+    command = [sys.executable, "-m", "envport.cli", "serve", reference, "--port", "0", "--log-level", "warning"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = next(filter(None, (re.search(r"http://[\w.:]+", line) for line in process.stdout)))
+            yield found[0], process.pid
+        finally:
+            process.terminate()
+
+
+def rollouts() -> None:
+    """How long one turn of 64 rollouts waits for a tool of 100 ms, concurrent and stock."""
+    from trl import GRPOTrainer
+
+    from envport_bridges.trl.trainer import ConcurrentGRPOTrainer
+
+    spec = EnvironmentSpec("envport_bridges.trl.bench:WaitEnvironment", num_tasks=64)
+    for trainer_class in (ConcurrentGRPOTrainer, GRPOTrainer):
+        seconds = _turn(spec, trainer_class)
+        print(f"rollouts: 64 x 100 ms, one turn, {trainer_class.__name__}: {seconds:.2f} s (to reach: 0.30 s)")
+
+
+def _turn(spec: EnvironmentSpec, trainer_class: Any) -> float:
+    from trl import GRPOConfig
+
+    tokenizer, model = _tiny()
+    marks: list[float] = []
+    call = '<tool_call>\n{"name": "wait", "arguments": {}}\n</tool_call><|im_end|>'
+
+    class Timed(trainer_class):
+        """Writes a tool call and then nothing; what is between the first call and the last result is counted."""
+
+        def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+            text = "<|im_end|>" if marks else call
+            return [tokenizer(text, add_special_tokens=False)["input_ids"] for _ in prompt_ids], None
+
+        def _tool_call_loop(self, *args: Any, **kwargs: Any) -> Any:
+            marks.append(time.perf_counter())
+            return super()._tool_call_loop(*args, **kwargs)
+
+        def _get_tool_suffix_ids(self, tool_messages: Any) -> Any:
+            if resolve := getattr(self, "_resolve", None):
+                resolve(tool_messages)
+            marks.append(time.perf_counter())
+            return [tokenizer.eos_token_id]
+
+    with tempfile.TemporaryDirectory() as folder:
+        args = GRPOConfig(
+            output_dir=folder,
+            per_device_train_batch_size=64,
+            num_generations=8,
+            max_steps=1,
+            max_completion_length=512,
+            save_strategy="no",
+            report_to="none",
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            disable_tqdm=True,
+            logging_steps=1000,
+        )
+        Timed(
+            model=model,
+            args=args,
+            processing_class=tokenizer,
+            train_dataset=spec.train_dataset,
+            environment_factory=spec.environment_factory,
+            reward_funcs=spec.reward_funcs,
+        ).train()
+    return marks[64] - marks[0]
+
+
+def _tiny() -> tuple[Any, Any]:
+    """A tokenizer and a model that need no download."""
+    import torch
+    import trl
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+    torch.set_num_threads(1)
+    alphabet = {char: index for index, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    backend = Tokenizer(models.BPE(alphabet, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    tokenizer.add_tokens(["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<|im_start|>"])
+    template = Path(trl.__file__).parent / "chat_templates" / "qwen3_instruct_2507.jinja"
+    tokenizer.chat_template = template.read_text()
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+    )
+    return tokenizer, Qwen3ForCausalLM(config)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run what is asked for."""
+    parts = {"schemas": schemas, "classes": classes, "echo": echo, "rollouts": rollouts}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}; all if none is given")
+    parser.add_argument("--corpus", type=Path, default=_CORPUS, help="tool schemas to compare")
+    options = parser.parse_args(arguments)
+    if unknown := [part for part in options.parts if part not in parts]:
+        parser.error(f"there is no part {unknown[0]!r}; there are: {', '.join(parts)}")
+    logging.disable(logging.WARNING)
+    for name, run in parts.items():
+        if not options.parts or name in options.parts:
+            run(options.corpus) if run is schemas else run()
+
+
+if __name__ == "__main__":
+    main()

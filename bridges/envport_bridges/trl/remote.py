@@ -1,0 +1,155 @@
+"""Episodes behind a gateway: opened over its control plane, played over MCP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import quote, urlsplit
+
+from envport.errors import ConfigurationError, GatewayUnreachable, MissingExtra, error_from_code
+from envport.types import EnvironmentInfo, Observation, TaskPage
+
+from envport_bridges.trl.backend import OpenEpisode, OpenRequest, Reply, Target
+from envport_bridges.trl.wire import ToolCall, read_answer
+
+try:
+    import aiohttp
+except ImportError:
+    raise MissingExtra("Training against a gateway", "trl") from None
+
+__all__ = ["RemoteEpisodes"]
+
+# Less than what servers keep an idle connection for, so that none is closed just as it is used.
+_KEPT_CONNECTION_SECONDS = 3.0
+_CONNECT_SECONDS = 10.0
+
+
+class RemoteEpisodes:
+    """An `EpisodeSource` behind a gateway, over a few connections that all episodes share.
+
+    Args:
+        target: URL of the environment, and the token.
+
+    Raises:
+        ConfigurationError: The URL names no environment.
+    """
+
+    def __init__(self, target: Target):
+        self._base, self._name = _split(target.where)
+        token = target.token if target.token is not None else os.environ.get("ENVPORT_TOKEN")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._target = target
+        self._calls: dict[str, ToolCall] = {}
+        self._http: aiohttp.ClientSession | None = None
+
+    async def start(self) -> None:
+        """Make the pool of connections."""
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=self._target.connections, keepalive_timeout=_KEPT_CONNECTION_SECONDS
+            ),
+            timeout=aiohttp.ClientTimeout(total=self._target.call_seconds, sock_connect=_CONNECT_SECONDS),
+            headers=self._headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+
+    def expect(self, info: EnvironmentInfo) -> None:
+        """Prepare the calls of the tools."""
+        if not self._calls:
+            self._calls = {tool["name"]: ToolCall.of(tool["name"], tool["inputSchema"]) for tool in info.tools}
+
+    async def describe(self) -> EnvironmentInfo:
+        """The environment: tools, splits, limits."""
+        return EnvironmentInfo.model_validate(await self._control("GET", self._environment))
+
+    async def tasks(self, split: str, offset: int, limit: int) -> TaskPage:
+        """A page of the tasks of a split."""
+        query = f"split={quote(split, safe='')}&offset={offset}&limit={limit}"
+        return TaskPage.model_validate(await self._control("GET", f"{self._environment}/tasks?{query}"))
+
+    async def open(self, request: OpenRequest) -> OpenEpisode:
+        """Open an episode whose results carry rewards."""
+        body: dict[str, Any] = {"environment": self._name, "reward_in_meta": True}
+        chosen = {"split": request.split, "task": request.task, "seed": request.seed}
+        opened = await self._control(
+            "POST", "/episodes", body | {key: value for key, value in chosen.items() if value is not None}
+        )
+        return OpenEpisode(
+            episode_id=opened["episode_id"],
+            address=self._address(opened["episode_id"], opened["mcp_url"]),
+            observation=Observation.model_validate(opened["observation"]),
+            seed=opened["seed"],
+        )
+
+    async def call(self, episode: OpenEpisode, tool: str, arguments: Mapping[str, Any]) -> Reply:
+        """Call a tool."""
+        call = self._calls.get(tool)
+        if call is None:
+            call = self._calls[tool] = ToolCall.of(tool, {})
+        status, content_type, body = await self._send(
+            "POST", episode.address, call.body(arguments), call.headers_for(arguments)
+        )
+        return read_answer(status, content_type, body)
+
+    async def keep_alive(self, episode: OpenEpisode) -> None:
+        """Start the idle limit of an episode anew."""
+        await self._control("POST", f"/episodes/{episode.episode_id}/keepalive")
+
+    async def close(self, episode: OpenEpisode) -> None:
+        """Close an episode."""
+        await self._control("DELETE", f"/episodes/{episode.episode_id}")
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        if self._http is not None:
+            await self._http.close()
+
+    @property
+    def _environment(self) -> str:
+        return f"/environments/{quote(self._name, safe='')}"
+
+    def _address(self, episode_id: str, mcp_url: str) -> str:
+        """Where an episode is played. The token goes to no other host than the one that it was given for."""
+        if mcp_url.startswith(f"{self._base}/"):
+            return mcp_url
+        return f"{self._base}/episodes/{quote(episode_id, safe='')}/mcp"
+
+    async def _control(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        data = json.dumps(body).encode("ascii") if body is not None else None
+        headers = {"Content-Type": "application/json"} if data is not None else {}
+        status, _, answer = await self._send(method, f"{self._base}{path}", data, headers)
+        try:
+            fields = json.loads(answer)
+            if status < 300:
+                return cast("dict[str, Any]", fields)
+            error = dict(fields["error"])
+            raise error_from_code(error.pop("code"), error.pop("message"), **error)
+        except (ValueError, KeyError, TypeError):
+            raise GatewayUnreachable(f"{self._base}{path} answered {status}: {answer[:200]!r}") from None
+
+    async def _send(
+        self, method: str, url: str, data: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, str, bytes]:
+        assert self._http is not None
+        try:
+            async with self._http.request(
+                method, url, data=data, headers=headers, allow_redirects=False
+            ) as response:
+                return response.status, response.headers.get("Content-Type", ""), await response.read()
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            raise GatewayUnreachable(f"no answer from {self._base}: {error or type(error).__name__}") from error
+
+
+def _split(where: str) -> tuple[str, str]:
+    parts = urlsplit(where)
+    path = parts.path.rstrip("/").removesuffix("/mcp")
+    base, separator, name = path.rpartition("/environments/")
+    if parts.scheme not in ("http", "https") or not parts.netloc or not separator or not name or "/" in name:
+        raise ConfigurationError(
+            f"{where!r} does not name an environment of a gateway: http://HOST:PORT/environments/NAME"
+        )
+    return f"{parts.scheme}://{parts.netloc}{base}", name

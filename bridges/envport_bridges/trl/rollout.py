@@ -1,0 +1,205 @@
+"""A `rollout_func` for GRPOTrainer: plays whole batches side by side, and stops where the episode is over.
+
+TRL's own tool loop reads nobody's "done": a model that goes on after the end of its game spends tokens on it. This one
+stops there. The prompts that TRL hands over hold no other columns, so each names its row in its last message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from trl.chat_template_utils import (
+    add_response_schema,
+    get_training_chat_template,
+    is_chat_template_prefix_preserving,
+    parse_response,
+)
+
+from envport_bridges.trl.factory import EnvironmentFactory
+from envport_bridges.trl.observations import Shown
+from envport_bridges.trl.play import Play
+from envport_bridges.trl.rollout_environment import RolloutEnvironment
+
+__all__ = ["ROW", "EpisodeRollout"]
+
+ROW = "envport_row"
+"""The key of a prompt's last message that holds the number of its row; chat templates pass over it."""
+
+
+@dataclass
+class _Rollout:
+    """One conversation as it grows."""
+
+    environment: RolloutEnvironment
+    prompt_ids: list[int]
+    completion_ids: list[int] = field(default_factory=list[int])
+    mask: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    turns: int = 0
+    called: int = 0
+    failed: int = 0
+
+    @property
+    def ids(self) -> list[int]:
+        return self.prompt_ids + self.completion_ids
+
+    def add(self, ids: Sequence[int], *, written: bool, logprobs: Sequence[float] | None = None) -> None:
+        self.completion_ids += ids
+        self.mask += [int(written)] * len(ids)
+        self.logprobs += logprobs if logprobs is not None else [0.0] * len(ids)
+
+
+class EpisodeRollout:
+    """What `GRPOTrainer(rollout_func=...)` takes; made by `EnvironmentSpec.rollout_func`.
+
+    Generates with whatever the trainer generates with: transformers, or vLLM as a server or in the same process.
+
+    Args:
+        factory: Makes the environment instances.
+        rows: The rows that prompts name by number.
+    """
+
+    def __init__(self, factory: EnvironmentFactory, rows: Sequence[dict[str, Any]]):
+        self._factory = dataclasses.replace(factory, asynchronous=False)
+        self._rows = rows
+        self._pool: list[RolloutEnvironment] = []
+
+    def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        """Play an episode for each prompt.
+
+        Args:
+            prompts: Conversations, each naming its row.
+            trainer: The trainer that asks.
+
+        Returns:
+            What TRL requires, the mask of what the model wrote, and for reward functions the columns
+            `episode_reward`, `episode_rewards`, `episode_finished`, `tool_calls` and `tool_failures`.
+        """
+        _prepare(trainer)
+        rollouts = self._begin(prompts, trainer)
+        playing = rollouts
+        while playing:
+            self._write(playing, trainer)
+            playing = [one for one in playing if self._may_call(one, trainer)]
+            self._play(playing, trainer)
+            playing = [one for one in playing if one.calls and not one.environment.finished]
+        return _columns(rollouts, with_logprobs=trainer.use_vllm)
+
+    def _begin(self, prompts: list[Any], trainer: Any) -> list[_Rollout]:
+        while len(self._pool) < len(prompts):
+            self._pool.append(self._factory())
+        environments = self._pool[: len(prompts)]
+        rows = [self._rows[prompt[-1][ROW]] for prompt in prompts]
+        for environment, row in zip(environments, rows, strict=True):
+            _play_of(environment).begin(row)
+        return [
+            _Rollout(environment, _encode(_with(prompt, _play_of(environment).start(row)), environment, trainer))
+            for environment, row, prompt in zip(environments, rows, prompts, strict=True)
+        ]
+
+    def _write(self, playing: list[_Rollout], trainer: Any) -> None:
+        """Let the model write a turn of each conversation, as far as there is room, and read its tool calls."""
+        written, logprobs = trainer._generate_single_turn([one.ids for one in playing], None, {}, num_generations=1)
+        for number, one in enumerate(playing):
+            room = trainer.max_completion_length - len(one.completion_ids)
+            ids = written[number][:room]
+            message = parse_response(trainer._tokenizer, ids, prefix=one.ids, tools=_tools_of(one.environment))
+            one.add(ids, written=True, logprobs=logprobs[number][:room] if logprobs is not None else None)
+            one.calls = message.get("tool_calls") or []
+            one.turns += 1
+
+    def _may_call(self, one: _Rollout, trainer: Any) -> bool:
+        return bool(one.calls) and one.turns <= trainer.max_tool_calling_iterations
+
+    def _play(self, playing: list[_Rollout], trainer: Any) -> None:
+        """Carry out the tool calls of all conversations side by side, and write down what they gave."""
+        begun = [[(call["function"]["name"], _submit(one, call["function"])) for call in one.calls] for one in playing]
+        for one, pending in zip(playing, begun, strict=True):
+            messages: list[dict[str, Any]] = []
+            for name, future in pending:
+                content, failed = _result(one, future)
+                one.called += 1
+                one.failed += failed
+                messages.append({"role": "tool", "name": name, "content": content})
+            if one.environment.finished:
+                # What the environment said last is nothing that the model answers any more.
+                continue
+            suffix = trainer._get_tool_suffix_ids(messages)
+            if len(one.completion_ids) + len(suffix) >= trainer.max_completion_length:
+                one.calls = []
+                continue
+            one.add(suffix, written=False)
+
+
+def _submit(one: _Rollout, function: dict[str, Any]) -> Future[Shown] | str:
+    tools = {tool.name: tool for tool in type(one.environment)._tools.values()}  # pyright: ignore
+    tool = tools.get(function["name"])
+    if tool is None:
+        return f"Tool {function['name']} not found."
+    if not isinstance(function["arguments"], dict):
+        return "The arguments have to be a JSON object."
+    return _play_of(one.environment).submit(tool, function["arguments"])
+
+
+def _result(one: _Rollout, future: Future[Shown] | str) -> tuple[Shown, bool]:
+    if isinstance(future, str):
+        return str({"error": future}), True
+    try:
+        shown = _play_of(one.environment).wait(future)
+    except Exception as error:
+        return str({"error": str(error)}), True
+    return shown, False
+
+
+def _prepare(trainer: Any) -> None:
+    """What GRPOTrainer does itself when it knows of tools."""
+    tokenizer = trainer._tokenizer
+    if getattr(tokenizer, "response_template", None) is None and getattr(tokenizer, "response_schema", None) is None:
+        add_response_schema(trainer.processing_class)
+    if trainer.chat_template is None and not is_chat_template_prefix_preserving(trainer.processing_class):
+        trainer.chat_template = get_training_chat_template(trainer.processing_class)
+
+
+def _with(prompt: list[dict[str, Any]], observation: Shown) -> list[dict[str, Any]]:
+    last = prompt[-1]
+    text = observation if isinstance(observation, str) else "\n".join(b.get("text", "") for b in observation)
+    return [*prompt[:-1], {"role": last["role"], "content": last["content"] + text}]
+
+
+def _encode(messages: list[dict[str, Any]], environment: RolloutEnvironment, trainer: Any) -> list[int]:
+    return trainer.processing_class.apply_chat_template(
+        [messages],
+        tools=_tools_of(environment),
+        chat_template=trainer.chat_template,
+        add_generation_prompt=True,
+        tokenize=True,
+        return_dict=True,
+        **trainer.chat_template_kwargs,
+    )["input_ids"][0]
+
+
+def _tools_of(environment: RolloutEnvironment) -> list[Any] | None:
+    return [getattr(environment, name) for name in type(environment)._tools] or None  # pyright: ignore
+
+
+def _play_of(environment: RolloutEnvironment) -> Play:
+    return vars(environment)["_player"]
+
+
+def _columns(rollouts: list[_Rollout], *, with_logprobs: bool) -> dict[str, Any]:
+    return {
+        "prompt_ids": [one.prompt_ids for one in rollouts],
+        "completion_ids": [one.completion_ids for one in rollouts],
+        "logprobs": [one.logprobs for one in rollouts] if with_logprobs else None,
+        "env_mask": [one.mask for one in rollouts],
+        "episode_reward": [one.environment.score for one in rollouts],
+        "episode_rewards": [one.environment.rewards for one in rollouts],
+        "episode_finished": [one.environment.finished for one in rollouts],
+        "tool_calls": [one.called for one in rollouts],
+        "tool_failures": [one.failed for one in rollouts],
+    }

@@ -1,0 +1,119 @@
+"""GRPOTrainer with resets and tool calls of different rollouts side by side.
+
+TRL plays one rollout after another. It calls the tools of all rollouts in one loop, though, and needs the results only
+in the next: so a call may return something to be resolved there. Nothing of TRL's loop is copied; where it is not the
+loop that this was written for, the trainer is the stock one.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import logging
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from trl import GRPOTrainer
+
+from envport_bridges.trl.play import Deferred, Play
+from envport_bridges.trl.rollout_environment import RolloutEnvironment
+
+__all__ = ["ConcurrentGRPOTrainer", "loop_is_known"]
+
+logger = logging.getLogger(__name__)
+
+_LOOP = ("_tool_call_loop", "_get_tool_suffix_ids")
+_KNOWN_LOOPS = {
+    "b526b5248bd24a47986db1a61890a14f": "TRL 1.16.0",
+}
+"""Fingerprints of the loops that this was written for and tested with."""
+
+
+def fingerprint_of_loop(trainer_class: type[Any]) -> str:
+    """What the loop of a trainer class is known by: its code, without comments and formatting."""
+    sources = (textwrap.dedent(inspect.getsource(getattr(trainer_class, name))) for name in _LOOP)
+    return hashlib.sha256("\n".join(ast.dump(ast.parse(source)) for source in sources).encode()).hexdigest()[:32]
+
+
+def loop_is_known(trainer_class: type[Any] = GRPOTrainer) -> bool:
+    """Whether the tool loop of a trainer class is one that this was written for."""
+    try:
+        return fingerprint_of_loop(trainer_class) in _KNOWN_LOOPS
+    except (AttributeError, OSError, TypeError, SyntaxError):
+        return False
+
+
+class ConcurrentGRPOTrainer(GRPOTrainer):
+    """`GRPOTrainer` whose environments are reset and called side by side.
+
+    Takes what `GRPOTrainer` takes, and gives the same token ids, masks, advantages and counts. Calls of one rollout stay
+    in order. Vision models and a TRL with another loop get the stock behaviour, said once in the log.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._side_by_side = self.environment_factories is not None
+        if self._side_by_side and not loop_is_known():
+            logger.warning("this version of TRL has a tool loop that is not known: environments are played in turn")
+            self._side_by_side = False
+        if self._side_by_side and self._is_vlm:
+            logger.info("a vision model's images have to be there at once: environments are played in turn")
+            self._side_by_side = False
+
+    def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, Any]]) -> Any:
+        if self._side_by_side:
+            self._begin_episodes(inputs)
+        return super()._generate_and_score_completions(inputs)
+
+    def _begin_episodes(self, inputs: Sequence[Mapping[str, Any]]) -> None:
+        """Open the episodes of a batch, each by the instance that the stock code is about to reset with that row."""
+        used: dict[str | None, int] = {}
+        for row in inputs:
+            name = row.get("environment") if self._multi_environment else None
+            if name not in self.environment_factories:
+                return
+            pool = cast("list[Any]", self._environment_pool[name])
+            place = used[name] = used.get(name, -1) + 1
+            if place == len(pool):
+                pool.append(self.environment_factories[name]())
+            if isinstance(pool[place], RolloutEnvironment):
+                columns = row if not self._multi_environment else {k: v for k, v in row.items() if k != "environment"}
+                _play_of(pool[place]).begin(columns)
+
+    def _tool_call_loop(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._side_by_side:
+            return super()._tool_call_loop(*args, **kwargs)
+        self._failures = 0
+        with _deferred([_play_of(one) for one in self.environments if isinstance(one, RolloutEnvironment)]):
+            mask, completions, ids, logprobs, calls, failures, images = super()._tool_call_loop(*args, **kwargs)
+        for completion in completions:
+            self._resolve(completion)
+        return mask, completions, ids, logprobs, calls, failures + self._failures, images
+
+    def _get_tool_suffix_ids(self, tool_messages: list[dict[str, Any]]) -> Any:
+        self._resolve(tool_messages)
+        return super()._get_tool_suffix_ids(tool_messages)
+
+    def _resolve(self, messages: Sequence[dict[str, Any]]) -> None:
+        for message in messages:
+            if isinstance(content := message.get("content"), Deferred):
+                message["content"], failed = content.resolve()
+                self._failures += failed
+
+
+def _play_of(environment: RolloutEnvironment) -> Play:
+    return vars(environment)["_player"]
+
+
+@contextmanager
+def _deferred(plays: Sequence[Play]) -> Iterator[None]:
+    for play in plays:
+        play.deferring = True
+    try:
+        yield
+    finally:
+        for play in plays:
+            play.deferring = False

@@ -1,0 +1,210 @@
+"""A tiny model learns Catch by GRPO, against a running gateway.
+
+    python examples/grpo_catch/train.py                       # three seeds on the CPU, about five minutes each
+    python examples/grpo_catch/train.py --url http://127.0.0.1:8000/environments/catch
+    python examples/grpo_catch/train.py --model Qwen/Qwen3-1.7B --vllm --steps 200      # on a GPU
+
+Prints the share of balls caught on held-out starts before and after, draws the curve, and fails if nothing was learned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from tiny_policy import load, make_model, make_tokenizer
+from transformers import set_seed
+from trl import GRPOConfig
+from warm_up import fine_tune, play, texts_of
+
+from envport_bridges.trl import ConcurrentGRPOTrainer, EnvironmentSpec
+
+CATCH = "catch=catch?rows=5&columns=5"
+GROUPS, GROUP_SIZE = 8, 8
+BEFORE, AFTER = 0.4, 0.95
+
+
+@dataclass
+class Result:
+    """What one seed showed."""
+
+    seed: int
+    before: float
+    after: float
+    curve: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    environment_share: float = 0.0
+
+
+@contextlib.contextmanager
+def gateway() -> Iterator[str]:
+    """Run a gateway on a free port."""
+    command = [sys.executable, "-m", "envport.cli", "serve", CATCH, "--port", "0", "--log-level", "warning"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if found := re.search(r"http://[\w.:]+", line):
+                    yield f"{found[0]}/environments/catch"
+                    break
+            else:
+                raise SystemExit("the gateway did not start")
+        finally:
+            process.terminate()
+
+
+def caught(environments: list[Any], log_metric: Any, **columns: Any) -> list[float | None]:
+    """1 for a ball that was caught, 0 for one that was missed, -0.5 for a game that was not played to its end."""
+    rewards = [environment.score for environment in environments]
+    scored = [
+        None if reward is None else -0.5 if not environment.finished else float(reward > 0)
+        for environment, reward in zip(environments, rewards, strict=True)
+    ]
+    known = [score for score in scored if score is not None]
+    if known:
+        log_metric("caught", sum(score == 1.0 for score in known) / len(known))
+    log_metric("environment_seconds", sum(environment.waited for environment in environments))
+    return scored
+
+
+def settings(options: argparse.Namespace, seed: int, output: Path) -> GRPOConfig:
+    """GRPO's settings."""
+    on_cpu = not torch.cuda.is_available()
+    batch = GROUPS * GROUP_SIZE
+    extra: dict[str, Any] = {"use_vllm": True, "vllm_mode": "colocate"} if options.vllm else {}
+    return GRPOConfig(
+        output_dir=str(output),
+        per_device_train_batch_size=batch if on_cpu else 16,
+        gradient_accumulation_steps=1 if on_cpu else batch // 16,
+        per_device_eval_batch_size=options.evaluation,
+        num_generations=GROUP_SIZE,
+        num_generations_eval=1,
+        max_steps=options.steps,
+        learning_rate=options.learning_rate,
+        warmup_steps=min(10, options.steps // 4),
+        lr_scheduler_type="linear",
+        num_iterations=options.iterations,
+        beta=0.0,
+        temperature=1.0,
+        max_completion_length=options.max_completion_length,
+        max_tool_calling_iterations=6,
+        chat_template_kwargs={"sanitize_control_tokens": True},
+        seed=seed,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        use_cpu=on_cpu,
+        bf16=not on_cpu,
+        gradient_checkpointing=not on_cpu,
+        disable_tqdm=True,
+        log_level="warning",
+        **extra,
+    )
+
+
+def learn(url: str, seed: int, options: argparse.Namespace, output: Path) -> Result:
+    """Warm a policy up, train it, and evaluate it before and after."""
+    began = time.monotonic()
+    set_seed(seed)
+    spec = EnvironmentSpec(url, split="train", num_tasks=GROUPS * options.steps, seed=seed)
+    held_out = EnvironmentSpec(url, split="test", num_tasks=options.evaluation, seed=1_000_000 + seed)
+    if options.model:
+        model, tokenizer = load(options.model)
+    else:
+        episodes = play(spec, options.warm_up, seed)
+        tokenizer = make_tokenizer(texts_of(episodes))
+        model = make_model(tokenizer)
+        fine_tune(model, tokenizer, episodes, output, seed)
+    trainer = ConcurrentGRPOTrainer(
+        model=model,
+        args=settings(options, seed, output),
+        processing_class=tokenizer,
+        train_dataset=spec.train_dataset,
+        eval_dataset=held_out.train_dataset,
+        environment_factory=spec.environment_factory,
+        reward_funcs=[caught],
+    )
+    before = trainer.evaluate()["eval_caught"]
+    trainer.train()
+    after = trainer.evaluate()["eval_caught"]
+    steps = [entry for entry in trainer.state.log_history if "caught" in entry]
+    share = sum(step["environment_seconds"] for step in steps) / sum(step["step_time"] for step in steps)
+    curve = [step["caught"] for step in steps]
+    return Result(seed, before, after, curve, time.monotonic() - began, share)
+
+
+def report(results: list[Result], output: Path) -> None:
+    """Print the curves and draw them."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for result in results:
+        tenth = max(1, len(result.curve) // 10)
+        means = [sum(part) / len(part) for part in (result.curve[i : i + tenth] for i in range(0, len(result.curve), tenth))]
+        print(
+            f"seed {result.seed}: caught {result.before:.2f} -> {result.after:.2f} on held-out starts, "
+            f"{result.seconds:.0f} s, environment {result.environment_share:.1%} of a step; by tenths: "
+            + " ".join(f"{mean:.2f}" for mean in means)
+        )
+        axes.plot(range(1, len(result.curve) + 1), result.curve, alpha=0.8, label=f"seed {result.seed}")
+    axes.set(xlabel="GRPO step", ylabel="balls caught in training", ylim=(0, 1.02), title="Catch, learned through the gateway")
+    axes.legend(loc="lower right")
+    figure.tight_layout()
+    figure.savefig(output / "curve.png", dpi=120)
+    (output / "curve.json").write_text(json.dumps([vars(result) for result in results]))
+    print(f"curve: {output / 'curve.png'}")
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", help="the environment on a running gateway; one is started if not given")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--warm-up", type=int, default=1000, help="episodes to fine-tune on first")
+    parser.add_argument("--evaluation", type=int, default=200, help="held-out episodes")
+    parser.add_argument("--learning-rate", type=float, default=3e-4)
+    parser.add_argument("--iterations", type=int, default=1, help="updates on each batch of rollouts")
+    parser.add_argument("--max-completion-length", type=int, default=256)
+    parser.add_argument("--model", help="a model to train instead of the tiny one, without warm-up")
+    parser.add_argument("--vllm", action="store_true", help="generate with vLLM, in the same process")
+    parser.add_argument("--output", type=Path, default=Path("runs/grpo_catch"))
+    parser.add_argument("--threshold", type=float, default=AFTER, help="what has to be caught in the end")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> list[Result]:
+    """Learn with every seed, report, and make sure that it worked."""
+    options = parse(arguments)
+    logging.basicConfig(level=logging.WARNING)
+    if not torch.cuda.is_available():
+        torch.set_num_threads(1)  # On a model this small, more threads only wait for each other.
+    options.output.mkdir(parents=True, exist_ok=True)
+    with contextlib.nullcontext(options.url) if options.url else gateway() as url:
+        results = [learn(url, seed, options, options.output) for seed in options.seeds]
+    report(results, options.output)
+    for result in results:
+        assert result.after >= options.threshold, f"seed {result.seed} caught only {result.after:.2f}"
+        assert options.model or result.before < BEFORE, f"seed {result.seed} caught {result.before:.2f} untrained"
+    return results
+
+
+if __name__ == "__main__":
+    main()

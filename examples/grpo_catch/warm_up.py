@@ -1,0 +1,86 @@
+"""Teaches a policy the form of the game: supervised fine-tuning on episodes that random moves played."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from tiny_policy import TEMPLATES
+from transformers.utils.chat_template_utils import render_jinja_template
+from trl import SFTConfig, SFTTrainer
+
+from envport_bridges.trl import EnvironmentSpec
+
+MOVES = ("left", "stay", "right")
+KEPT_MISSES = 0.25
+CONTROL = re.compile(r"<\|im_start\|>|<\|im_end\|>|</?tool_(?:call|response)>")
+
+
+def play(spec: EnvironmentSpec, episodes: int, seed: int) -> list[dict[str, Any]]:
+    """Play episodes with random moves, and keep those that are worth learning from, judged by their own reward.
+
+    Args:
+        spec: The environment.
+        episodes: How many to keep.
+        seed: Seed of the moves.
+
+    Returns:
+        The episodes as chat messages, with the tools as the gateway lists them.
+    """
+    rng = random.Random(seed)
+    environment: Any = spec.environment_factory()
+    tools = json.dumps([dict(environment.move)])
+    kept: list[dict[str, Any]] = []
+    while len(kept) < episodes:
+        row = rng.choice(spec.rows)
+        observation = environment.reset(**row)
+        messages = [{"role": "user", "content": row["prompt"][0]["content"] + observation}]
+        while not environment.finished:
+            direction = rng.choice(MOVES)
+            call = {"type": "function", "function": {"name": "move", "arguments": {"direction": direction}}}
+            messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
+            messages.append({"role": "tool", "name": "move", "content": environment.move(direction=direction)})
+        messages.append({"role": "assistant", "content": "Done."})
+        if environment.reward > 0 or rng.random() < KEPT_MISSES:
+            kept.append({"messages": messages, "tools": tools})
+    return kept
+
+
+def texts_of(episodes: list[dict[str, Any]]) -> list[str]:
+    """The episodes as they stand in a prompt, cut at the template's own tokens: what a tokenizer should know."""
+    template = (TEMPLATES / "qwen3_instruct_2507.jinja").read_text()
+    pieces: list[str] = []
+    for episode in episodes:
+        (text,), _ = render_jinja_template(
+            [episode["messages"]], tools=json.loads(episode["tools"]), chat_template=template
+        )
+        pieces.extend(piece for piece in CONTROL.split(text) if piece)
+    return pieces
+
+
+def fine_tune(model: Any, tokenizer: Any, episodes: list[dict[str, Any]], output: Path, seed: int) -> None:
+    """Fine-tune on the assistant's turns of the episodes."""
+    args = SFTConfig(
+        output_dir=str(output / "warm_up"),
+        num_train_epochs=4,
+        per_device_train_batch_size=16,
+        learning_rate=2e-3,
+        lr_scheduler_type="cosine",
+        assistant_only_loss=True,
+        max_length=None,
+        seed=seed,
+        logging_steps=50,
+        save_strategy="no",
+        report_to="none",
+        use_cpu=model.device.type == "cpu",
+        bf16=model.device.type != "cpu",
+        gradient_checkpointing=False,
+        disable_tqdm=True,
+    )
+    SFTTrainer(
+        model=model, args=args, processing_class=tokenizer, train_dataset=Dataset.from_list(episodes)
+    ).train()

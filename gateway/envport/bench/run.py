@@ -1,0 +1,39 @@
+"""A run of the bench, from its plan to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from envport.bench.measure import Plan, measure_calls, measure_memory, measure_opens
+from envport.bench.processes import require_linux
+from envport.bench.report import Report
+from envport.bench.targets import TARGETS
+from envport.errors import MissingExtra
+
+__all__ = ["run_bench"]
+
+_HELD_OVER = ("episode-modern", "episode-legacy")
+
+
+def run_bench(plan: Plan | None = None, say: Callable[[str], None] = lambda _: None) -> Report:
+    """Start the servers and the load generator in processes of their own, and measure.
+
+    Args:
+        plan: What is measured, and how much.
+        say: Where progress goes.
+
+    Raises:
+        MissingExtra: The load generator's HTTP client is not installed.
+        ConfigurationError: This is not Linux, which says what other processes use.
+        GatewayUnreachable: A server gave a wrong answer or none: there are no figures then.
+    """
+    plan = plan or Plan()
+    require_linux()
+    if find_spec("aiohttp") is None:
+        raise MissingExtra("the bench's load generator", "bench")
+    return Report(
+        rows=tuple(measure_calls(plan, say)) if plan.targets else (),
+        opens=measure_opens(plan, say) if plan.opens else None,
+        held=tuple(measure_memory(plan, TARGETS[name], say) for name in _HELD_OVER) if plan.held else (),
+    )

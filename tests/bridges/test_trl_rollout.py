@@ -1,0 +1,209 @@
+"""`rollout_func`: the same episodes, without a turn after the end; and what AsyncGRPOTrainer's worker gets."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import multiprocessing
+import pickle
+import queue
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import Place
+from test_trl_training import DONE, assert_finite, guess_up_to, logged
+from tiny_model import calls, config, make_model, make_tokenizer, scripted
+from trl import GRPOTrainer
+from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
+
+from envport.errors import ConfigurationError
+from envport_bridges.trl import episode_reward
+
+
+def train(tmp_path: Path, spec: Any, script: Any, **options: Any) -> Any:
+    tokenizer = make_tokenizer()
+    trainer = scripted(GRPOTrainer, script)(
+        model=make_model(tokenizer),
+        args=config(tmp_path, **options),
+        processing_class=tokenizer,
+        train_dataset=spec.rollout_dataset,
+        rollout_func=spec.rollout_func,
+        reward_funcs=spec.reward_funcs,
+    )
+    trainer.train()
+    return trainer
+
+
+def test_a_rollout_function_plays_the_rows(place: Place, tmp_path: Path):
+    spec = place.spec("guess", indices=[1, 4])
+    trainer = train(tmp_path, spec, guess_up_to(3))
+    assert logged(trainer, "rewards/episode_reward/mean") == [pytest.approx((0.75 - 0.75) / 2)]
+    assert logged(trainer, "tools/call_frequency") == [2.5]
+    assert logged(trainer, "envport/lost_episodes") == [0.0]
+    assert_finite(trainer)
+
+
+def test_it_stops_where_the_episode_is_over(place: Place, tmp_path: Path):
+    spec = place.spec("guess", indices=[1, 4])
+    turns: list[int] = []
+
+    def script(text: str, turn: int) -> str:
+        turns.append(turn)
+        return calls(("guess", '{"number": 1}')) if turn < 3 else DONE
+
+    trainer = train(tmp_path, spec, script)
+    # Task 1 is over after its first turn; task 4 goes on to its fourth.
+    assert sorted(turns) == [0] * 8 + [1] * 4 + [2] * 4 + [3] * 4
+    assert all("Right." not in text for text in trainer.seen)
+
+
+def test_only_what_the_model_wrote_is_trained_on(place: Place, tmp_path: Path):
+    spec = place.spec("guess", indices=[4, 5])
+    kept: list[Any] = []
+
+    class Kept(scripted(GRPOTrainer, guess_up_to(2))):
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            kept.append(super()._generate_and_score_completions(inputs))
+            return kept[-1]
+
+    tokenizer = make_tokenizer()
+    Kept(
+        model=make_model(tokenizer),
+        args=config(tmp_path),
+        processing_class=tokenizer,
+        train_dataset=spec.rollout_dataset,
+        rollout_func=spec.rollout_func,
+        reward_funcs=spec.reward_funcs,
+    ).train()
+    ids, mask = kept[0]["completion_ids"][0], kept[0]["tool_mask"][0]
+    assert tokenizer.decode(ids[mask.bool()]) == calls(("guess", '{"number": 0}')) + calls(("guess", '{"number": 1}')) + DONE
+    assert tokenizer.decode(ids[~mask.bool()]).count("Wrong.") == 2
+
+
+def test_errors_and_odd_calls_are_told_in_a_rollout_function_too(place: Place, tmp_path: Path):
+    def script(text: str, turn: int) -> str:
+        odd = calls(("fly", "{}"), ("guess", '["x"]'), ("guess", '{"number": "x"}'), ("break_down", "{}"))
+        return odd if turn == 0 and "number 4" in text else DONE
+
+    trainer = train(tmp_path, place.spec("guess", indices=[1, 4]), script)
+    assert logged(trainer, "tools/failure_frequency") == [1.0]
+    assert logged(trainer, "envport/lost_episodes") == [0.5]
+
+
+def test_a_long_observation_ends_the_rollout(place: Place, tmp_path: Path):
+    trainer = train(tmp_path, place.spec("guess", indices=[1, 4]), guess_up_to(6), max_completion_length=150)
+    assert max(logged(trainer, "completions/max_length")) <= 150
+
+
+class Worker(_AsyncRolloutLoop):
+    """The worker of AsyncGRPOTrainer, in this process, with a script instead of a vLLM server."""
+
+    async def _generate_one_turn(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
+        text = self.tokenizer.decode(prompt_ids)
+        self.seen = [*getattr(self, "seen", []), text]
+        ids = self.tokenizer(self.script(text, text.count("<|im_start|>assistant") - 1), add_special_tokens=False)["input_ids"]
+        await asyncio.sleep(0)
+        return ids, [0.0] * len(ids)
+
+
+def async_samples(spec: Any, factory: Any, script: Any, count: int, reward_funcs: Any = (), **options: Any) -> Any:
+    """Run the worker until it has made that many samples."""
+    context = multiprocessing.get_context("spawn")
+    tokenizer = make_tokenizer()
+    samples: queue.Queue[Any] = queue.Queue()
+    factory = pickle.loads(pickle.dumps(factory))
+    worker = Worker(
+        model_name="script",
+        dataset=spec.train_dataset,
+        reward_funcs=list(reward_funcs),
+        processing_class=tokenizer,
+        eos_token_ids=[tokenizer.eos_token_id],
+        rollout_buffer=samples,
+        model_version_value=context.Value("i", 0),
+        heartbeat_value=context.Value("d", 0.0),
+        failed_event=threading.Event(),
+        exception_info_queue=queue.Queue(),
+        metrics_queue=queue.Queue(),
+        environment_factory=factory,
+        num_generations=4,
+        max_inflight_tasks=8,
+        max_tool_calling_iterations=6,
+        chat_template_kwargs={"sanitize_control_tokens": True},
+        **options,
+    )
+    worker.script = script
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            worker.run()
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    made = []
+    try:
+        while len(made) < count and not failure:
+            try:
+                made.append(samples.get(timeout=0.2))
+            except queue.Empty:
+                assert thread.is_alive() or failure
+    finally:
+        if thread.is_alive():
+            worker._loop.call_soon_threadsafe(worker._stop_event.set)
+        thread.join(30)
+    if failure:
+        raise failure[0]
+    return worker, made
+
+
+def test_the_async_worker_plays_with_exact_schemas(place: Place):
+    spec = place.spec("guess", indices=[1, 4])
+    worker, samples = async_samples(spec, spec.async_environment_factory, guess_up_to(3), 8)
+    assert {sample.metrics["rewards/Guess"] for sample in samples} <= {0.75, -0.75}
+    assert sum(sample.metrics["tools/call_frequency"] for sample in samples) > 0
+    block = worker.seen[0].split("<tools>\n", 1)[1].split("\n</tools>", 1)[0]
+    shown = [json.dumps(json.loads(line)["function"]["parameters"]) for line in block.split("\n")]
+    assert shown == [json.dumps(tool["inputSchema"]) for tool in spec.info.tools]
+
+
+def test_the_async_workers_tools_are_awaited_not_put_into_threads(place: Place):
+    environment = place.spec("guess", num_tasks=1).async_environment_factory()
+    assert inspect.iscoroutinefunction(environment.guess)
+    assert environment.get_reward() is None or isinstance(environment.get_reward(), float)
+
+
+def test_episodes_are_open_before_the_async_worker_asks(place: Place):
+    spec = place.spec("guess", num_tasks=6, patience=61)  # a connection of its own
+    factory = spec.opened_ahead(num_generations=4, episodes=5)
+    instances = [factory() for _ in range(4)]
+    for row in spec.train_dataset:
+        for instance in instances:
+            assert instance.reset(**row) == f"[seed {row['seed']}]"
+    ahead = factory._ahead
+    # Every reset but the very first found its episode open.
+    assert ahead.foreseen == 6 * 4 - 1
+    place.settle(lambda: len(ahead._connection._held) == 4 + 5)
+
+
+def test_an_order_that_was_not_foreseen_is_played_all_the_same(place: Place):
+    spec = place.spec("guess", num_tasks=6)
+    instance = spec.opened_ahead(num_generations=2, episodes=3)()
+    for position in (3, 0, 5, 5, 1):
+        row = spec.train_dataset[position]
+        assert instance.reset(**row) == f"[seed {row['seed']}]"
+
+
+def test_the_async_worker_with_episodes_opened_ahead(place: Place):
+    spec = place.spec("guess", indices=[1, 4])
+    _, samples = async_samples(spec, spec.opened_ahead(4, 6), guess_up_to(3), 8)
+    assert {sample.metrics["rewards/Guess"] for sample in samples} <= {0.75, -0.75}
+
+
+def test_reward_functions_in_the_async_trainer_say_what_to_use(place: Place):
+    with pytest.raises(ConfigurationError, match="async_environment_factory"):
+        episode_reward(prompts=[], completions=[])

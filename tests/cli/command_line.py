@@ -1,0 +1,125 @@
+"""The installed `envport` command as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Self
+
+import httpx2
+import mcp
+from mcp.client.streamable_http import streamable_http_client
+
+ENVPORT = str(Path(sys.executable).with_name("envport"))
+TOKEN = "a-token-of-the-tests-0123456789"
+SECONDS = 60
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The variables of a fresh shell, in which nothing of envport is set."""
+    fresh = {key: value for key, value in os.environ.items() if not key.startswith("ENVPORT_")}
+    return fresh | {"TERM": "dumb"} | variables
+
+
+def envport(
+    *words: str, stdin: str = "", cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [ENVPORT, *words],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="surrogateescape",
+        timeout=SECONDS,
+        cwd=cwd,
+        env=environment(**variables),
+        check=False,
+    )
+
+
+def refused(*words: str, stdin: str = "", cwd: Path | None = None, **variables: str) -> str:
+    """Run a command that has to fail as all do: exit code 2, one line, no traceback; returns the line."""
+    done = envport(*words, stdin=stdin, cwd=cwd, **variables)
+    assert done.returncode == 2, done
+    assert "Traceback" not in done.stdout + done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+class Served:
+    """A gateway that `envport serve` runs on a free port, entered when it says that it is ready."""
+
+    def __init__(self, *words: str, cwd: Path | None = None, **variables: str):
+        self._words = words
+        self._cwd = cwd
+        self._variables = variables
+
+    def __enter__(self) -> Self:
+        self._log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [ENVPORT, "serve", "--port", "0", *self._words],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            cwd=self._cwd,
+            env=environment(**self._variables),
+        )
+        assert self.process.stdout is not None
+        lines: list[str] = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if line.startswith("Stop with Ctrl-C."):
+                break
+        self.greeting = "".join(lines)
+        found = re.search(r"^envport .* at (http\S+)$", self.greeting, re.MULTILINE)
+        assert found, (self.greeting, self.log)
+        self.url = found[1]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            if self.process.poll() is None:
+                self.stop()
+        finally:
+            self.process.kill()
+            self.process.wait()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            self._log.close()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Stop it and return its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(SECONDS)
+
+    @property
+    def log(self) -> str:
+        """What it wrote to standard error."""
+        self._log.seek(0)
+        return self._log.read()
+
+
+@asynccontextmanager
+async def player(url: str, mode: str = "auto", headers: dict[str, str] | None = None) -> AsyncIterator[mcp.Client]:
+    """A connected MCP client."""
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=SECONDS) as http,
+        mcp.Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+def text(result: mcp.types.CallToolResult) -> str:
+    """The text of a result."""
+    return "\n".join(block.text for block in result.content if block.type == "text")

@@ -1,0 +1,67 @@
+"""`envport list`, `describe`, `check` and `version`."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+from command_line import Served, envport
+
+from envport.registry import load
+
+
+def test_list_shows_what_is_installed_and_why_the_rest_cannot_be_loaded(broken_package: Path):
+    done = envport("list", PYTHONPATH=str(broken_package))
+    assert done.returncode == 0, done
+    assert re.search(r"^  counter +Counts up from 1", done.stdout, re.MULTILINE)
+    below = done.stdout[done.stdout.index("Cannot be loaded:") :]
+    assert re.search(r"^  broken +The broken environment needs .* pip install 'envport\[textarena\]'$", below, re.M)
+    listed = {it["name"]: it for it in json.loads(envport("list", "--json", PYTHONPATH=str(broken_package)).stdout)}
+    assert listed["counter"]["version"] == "1"
+    assert "envport[textarena]" in listed["broken"]["error"]
+
+
+def test_list_asks_a_gateway(gateway: Served):
+    done = envport("list", "--url", gateway.url)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["catch", "counter", "showcase"]
+
+
+def test_describe_shows_tools_with_what_their_arguments_may_be():
+    done = envport("describe", "catch?rows=4")
+    assert done.returncode == 0, done
+    assert re.search(r"^  options +rows=4$", done.stdout, re.MULTILINE)
+    assert re.search(r"^  splits +train \(\d+ tasks\), test \(\d+ tasks\)$", done.stdout, re.MULTILINE)
+    assert load("catch?rows=4").fingerprint in done.stdout
+    assert "\nmove(direction)\n" in done.stdout
+    assert re.search(r'^  direction +one of "left", "stay", "right"\.', done.stdout, re.MULTILINE)
+
+
+def test_describe_is_the_same_here_and_at_a_gateway(gateway: Served):
+    here = json.loads(envport("describe", "showcase", "--json").stdout)
+    there = json.loads(envport("describe", "showcase", "--json", "--url", gateway.url).stdout)
+    assert there.pop("mcp_url") == f"{gateway.url}/environments/showcase/mcp"
+    assert here == there
+    assert here["tools"] == load("showcase").listing
+    assert here["fingerprint"] == load("showcase").fingerprint
+
+
+def test_check_passes_a_good_environment_and_names_what_is_wrong_with_a_bad_one(tmp_path: Path):
+    done = envport("check", "counter")
+    assert done.returncode == 0, done
+    assert done.stdout.startswith("counter keeps the authoring contract")
+    (tmp_path / "bad.py").write_text(
+        "import random\nfrom envport import *\n\nclass Bad(Environment):\n"
+        "    def reset(self, *, seed: int, task: Task | None) -> str: return str(random.random())\n"
+        "    @tool\n    def go(self) -> str:\n        return 'went'\n"
+    )
+    bad = envport("check", "bad.py:Bad", cwd=tmp_path)
+    assert bad.returncode == 1
+    assert "error [" in bad.stdout
+    assert bad.stderr.startswith("error: bad breaks the authoring contract")
+
+
+def test_version():
+    for words in (("version",), ("--version",), ("-V",)):
+        assert envport(*words).stdout == f"envport {version('envport')}\n"

@@ -1,0 +1,55 @@
+"""`envport stdio` with a real client that starts the process, in both eras."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from command_line import ENVPORT, SECONDS, environment, text
+from mcp import Client, StdioServerParameters
+
+MODES = ["auto", "legacy"]
+
+
+def process(*words: str) -> StdioServerParameters:
+    return StdioServerParameters(command=ENVPORT, args=["stdio", *words], env=environment())
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_player_starts_episodes(mode: str):
+    async with Client(process("counter"), mode=mode) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["start_episode", "count"]
+        begun = await client.call_tool("start_episode", {})
+        episode_id = (begun.meta or {})["envport/episode_id"]
+        assert [text(await client.call_tool("count", {"episode_id": episode_id})) for _ in range(2)] == ["1", "2"]
+        assert text(await client.call_tool("count", {})) == "3"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("words", [("--seed", "3"), ("--task", "0"), ("--split", "test", "--task", "1", "--seed", "4")])
+async def test_a_chosen_task_or_seed_makes_it_one_fixed_episode(mode: str, words: tuple[str, ...]):
+    firsts: set[str] = set()
+    for _ in range(2):
+        async with Client(process("catch?rows=3", *words), mode=mode) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == ["move"]
+            first = text(await client.call_tool("move", {"direction": "stay"}))
+            last = await client.call_tool("move", {"direction": "stay"})
+            assert (last.meta or {})["envport/terminated"]
+            over = await client.call_tool("move", {"direction": "stay"})
+            assert over.is_error
+            if "--seed" in words:
+                firsts.add(first)
+    assert len(firsts) <= 1
+
+
+def test_it_ends_with_its_input_and_leaves_the_output_to_the_protocol():
+    done = subprocess.run(
+        [ENVPORT, "stdio", "counter"],
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env=environment(),
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,166 @@
+"""What an environment returns, as MCP carries it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import AudioContent, ContentBlock, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
+from pydantic import BaseModel, Field, RootModel, TypeAdapter
+
+from envport import Observation
+from envport.content import observe, text_block
+from envport_envs.showcase import ShowcaseEnvironment
+
+PNG = ShowcaseEnvironment().show_image()
+
+
+class Mood(str, Enum):  # noqa: UP042 - the older way of writing it, which prints differently
+    GOOD = "good"
+
+
+class Array:
+    """Looks like an array of NumPy's."""
+
+    def tolist(self) -> list[int]:
+        return [1, 2]
+
+
+class Point(BaseModel):
+    x: int
+    why: str = Field(default="", alias="because")
+
+
+@dataclass
+class Pair:
+    left: int
+    right: Point
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
+
+
+@pytest.mark.parametrize(
+    ("value", "content", "structured"),
+    [
+        ("hello", [text("hello")], None),
+        ("", [text("")], None),
+        (Mood.GOOD, [text("good")], None),
+        (None, [], None),
+        ([], [], None),
+        (3, [text("3")], None),
+        (0.5, [text("0.5")], None),
+        (True, [text("true")], None),
+        ({"a": 1, "b": None}, [text('{"a": 1, "b": null}')], {"a": 1, "b": None}),
+        (MappingProxyType({"a": 1}), [text('{"a": 1}')], {"a": 1}),
+        ({"a": [Array()]}, [text('{"a": [[1, 2]]}')], {"a": [[1, 2]]}),
+        ({1: "one"}, [text('{"1": "one"}')], {"1": "one"}),
+        ({"ü": "漢"}, [text('{"ü": "漢"}')], {"ü": "漢"}),
+        (Point(x=1, because="y"), [text('{"x": 1, "because": "y"}')], {"x": 1, "because": "y"}),
+        (
+            Pair(1, Point(x=2)),
+            [text('{"left": 1, "right": {"x": 2, "because": ""}}')],
+            {"left": 1, "right": {"x": 2, "because": ""}},
+        ),
+        (RootModel[list[int]]([1, 2]), [text("[1, 2]")], None),
+        (["a", None, ["b", 1]], [text("a"), text("b"), text("1")], None),
+        (["a", {"b": 1}], [text("a"), text('{"b": 1}')], {"b": 1}),
+        ([{"a": 1}, {"b": 1}], [text('{"a": 1}'), text('{"b": 1}')], None),
+        (TextContent(type="text", text="own"), [text("own")], None),
+    ],
+    ids=repr,
+)
+def test_what_becomes_of_what_is_returned(value: Any, content: list[Any], structured: Any) -> None:
+    observation = observe(value)
+    assert list(observation.content) == content
+    assert observation.structured_content == structured
+
+
+def test_an_observation_is_passed_on_as_it_is() -> None:
+    observation = Observation(content=(text("a"),), structured_content={"a": 1})
+    assert observe(observation) is observation
+
+
+@pytest.mark.parametrize(
+    ("data", "mime_type"),
+    [
+        (PNG, "image/png"),
+        (bytearray(PNG), "image/png"),
+        (memoryview(PNG), "image/png"),
+        (b"\xff\xd8\xff\xe0rest", "image/jpeg"),
+        (b"GIF89arest", "image/gif"),
+        (b"RIFF1234WEBPrest", "image/webp"),
+    ],
+)
+def test_bytes_of_an_image_become_an_image_block(data: Any, mime_type: str) -> None:
+    (block,) = observe(data).content
+    assert block == {"type": "image", "data": base64.b64encode(bytes(data)).decode(), "mimeType": mime_type}
+
+
+def test_a_pil_image_becomes_a_png() -> None:
+    image = pytest.importorskip("PIL.Image").new("RGB", (2, 2), (1, 2, 3))
+    (block,) = observe(image).content
+    assert block["mimeType"] == "image/png"
+    assert base64.b64decode(block["data"]).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        AudioContent(type="audio", data="AAAA", mime_type="audio/wav"),
+        ResourceLink(type="resource_link", uri="https://example.org/", name="n"),
+        EmbeddedResource(type="resource", resource=TextResourceContents(uri="a://b", text="t")),
+    ],
+)
+def test_blocks_of_the_sdk_come_back_from_the_wire(block: Any) -> None:
+    (made,) = observe(block).content
+    assert TypeAdapter[Any](ContentBlock).validate_python(json.loads(json.dumps(made))) == block
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        (object(), "cannot be a object"),
+        ({1, 2}, "cannot be a set"),
+        (b"not an image", "not PNG, JPEG, GIF or WebP"),
+        (float("nan"), "nan"),
+        (float("inf"), "inf"),
+        ({"a": [float("nan")]}, "NaN or infinity"),
+        ({"a": object()}, "JSON cannot say"),
+        ({"\ud800": 1}, "JSON cannot say"),
+        (Pair, "cannot be a type"),
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_an_observation_is_said_plainly(value: Any, complaint: str) -> None:
+    with pytest.raises(TypeError, match=complaint):
+        observe(value)
+
+
+@given(st.text(st.characters()))
+def test_any_text_can_be_sent(value: str) -> None:
+    sent = text_block(value)["text"]
+    sent.encode("utf-8")
+    assert len(sent) <= len(value)
+    if not any("\ud800" <= letter <= "\udfff" for letter in value):
+        assert sent == value
+
+
+@given(st.dictionaries(st.text(max_size=3), st.text(st.characters(), max_size=3), max_size=3))
+def test_any_data_can_be_sent(value: dict[str, str]) -> None:
+    observation = observe(value)
+    json.dumps(observation.model_dump(), ensure_ascii=False).encode("utf-8")
+    observation.model_dump_json()
+    assert json.loads(observation.text) == observation.structured_content
+
+
+def test_the_text_of_an_observation_is_its_text_blocks() -> None:
+    assert observe(["a", PNG, "b"]).text == "a\nb"

@@ -1,0 +1,30 @@
+"""Every built-in environment keeps the contract that its users are held to."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+from envport.checker import check_environment
+from envport.registry import installed
+
+NEEDS = {"wordle": "textarena", "catch?render=image": "PIL", "catch?render=both": "PIL"}
+REFERENCES = [
+    *(name for name, point in installed().items() if point.module.startswith("envport_envs.")),
+    "catch?rows=2&columns=2",
+    "catch?rows=100&columns=7",
+    "catch?render=image",
+    "catch?render=both",
+    "wordle?guesses=1",
+]
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_it_passes_the_checker_without_a_warning(reference: str) -> None:
+    needed = NEEDS.get(reference) or NEEDS.get(reference.partition("?")[0])
+    if needed is not None and reference != "catch" and find_spec(needed) is None:
+        pytest.skip(f"needs {needed}")
+    report = check_environment(reference, seeds=range(10), steps=40)
+    # How long a call took is the machine's affair here.
+    assert [finding for finding in report.findings if finding.check != "runtime"] == []
