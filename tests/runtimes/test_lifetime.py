@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 
 import pytest
 from harness import running, seat, texts
-from runtime_environments import Closing, Everything, Faulty
+from runtime_environments import Closing, Drawing, Everything, Faulty
 from runtimes import KINDS, descendants, play, serving
 
 from envport import Client, Environment, Step, Task, tool
+from envport.checker import check_environment
 from envport.clock import ManualClock
 from envport.episodes import Episodes
 from envport.errors import EpisodeFailed, InvalidEnvironment
@@ -195,6 +196,12 @@ async def test_the_first_episode_finds_its_zygote_waiting():
     await worker.close()
     assert runtime.load().workers == 0
     await runtime.drain()
+    assert descendants(os.getpid()) == []
+
+
+def test_the_checker_plays_in_processes_too():
+    report = check_environment(EnvironmentSpec("drawing", Drawing), seeds=(0, 1), steps=5)
+    assert (report.ok, report.episodes) == (True, 6)
     assert descendants(os.getpid()) == []
 
 

@@ -378,3 +378,24 @@ class Nosy(Environment):
     def variable(self, name: str) -> str:
         """Tell an environment variable."""
         return str(os.environ.get(name))
+
+
+class Drawing(Environment):
+    """Draws numbers, in a process of its own."""
+
+    runtime = "process"
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return "Draw."
+
+    @tool
+    def draw(self, below: int = 100) -> int:
+        """Draw a number.
+
+        Args:
+            below: The number is below this, or 0.
+        """
+        return self.rng.randrange(below) if below > 0 else 0
+
+    def close(self) -> None:
+        """Nothing is held."""
