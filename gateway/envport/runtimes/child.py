@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from envport.content import observe, text_block
+from envport.environment import Environment, tool
 from envport.errors import InvalidArguments, ToolError
 from envport.registry import EnvironmentSpec
 from envport.runtimes.base import StepResult
@@ -29,7 +30,7 @@ from envport.runtimes.frames import Frames, encode
 from envport.runtimes.instance import Instance, Work, runs_async
 from envport.types import Task
 
-__all__ = ["die_with_parent", "set_subreaper", "settle_in", "work"]
+__all__ = ["die_with_parent", "rehearse", "set_subreaper", "settle_in", "work"]
 
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
@@ -38,6 +39,7 @@ _NICENESS = 10
 # Of a machine that runs out of memory, the kernel kills episodes before gateways.
 _OOM_SCORE = 500
 _SOCKET = 3
+_REHEARSALS = 64
 _CHUNK = 65_536
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -96,6 +98,31 @@ def work(sock: socket.socket, spec: EnvironmentSpec) -> NoReturn:
         traceback.print_exc()
         worker.leave(1)
     worker.leave(0)
+
+
+class _Rehearsal(Environment):
+    """Stands in for an environment before there is an episode."""
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return ""
+
+    @tool
+    def echo(self, message: str) -> str:
+        return message
+
+
+def rehearse() -> None:
+    """Answer some messages for nobody, so that Python has adapted this code before it is shared by forking.
+
+    Python 3.11 rewrites code as it runs (PEP 659); every process that does so pays for it in time, and in pages of
+    memory of its own.
+    """
+    ours, theirs = socket.socketpair()
+    call = encode({"op": "call", "tool": "echo", "arguments": {"message": ""}, "progress": False})
+    with ours, theirs:
+        ours.sendall(encode({"op": "reset", "seed": 1, "task": None}) + _REHEARSALS * call)
+        ours.shutdown(socket.SHUT_WR)
+        _Worker(theirs, EnvironmentSpec("rehearsal", _Rehearsal)).answer()
 
 
 class _Worker:

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from envport.registry import EnvironmentSpec
-from envport.runtimes.child import die_with_parent, set_subreaper, settle_in, work
+from envport.runtimes.child import die_with_parent, rehearse, set_subreaper, settle_in, work
 from envport.runtimes.frames import MAX_PACKET, STDERR_TAIL
 from envport.runtimes.origin import Origin
 
@@ -91,6 +91,7 @@ def main(control: int) -> NoReturn:
         os._exit(1)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+    rehearse()
     # What is there now is shared by all episodes: collecting garbage would touch it, and so copy it.
     gc.collect()
     gc.disable()
