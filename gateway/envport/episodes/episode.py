@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import anyio
 
 from envport.clock import Clock
 from envport.content import text_observation
 from envport.episodes.play import CallResult, EpisodeRequest, Tally
+from envport.episodes.states import GONE, LIVE, NEXT
 from envport.errors import (
     EnvportError,
     EpisodeFailed,
@@ -30,20 +31,6 @@ from envport.types import EpisodeInfo, Observation, Outcome, Reason, Status, Ste
 __all__ = ["Episode"]
 
 logger = logging.getLogger(__name__)
-
-LIVE: Final[frozenset[Status]] = frozenset({"opening", "running"})
-GONE: Final[frozenset[Status]] = frozenset({"closed", "expired"})
-
-# What each status may become. An ended episode runs again only by being reset.
-_NEXT: Final[dict[Status, frozenset[Status]]] = {
-    "opening": frozenset({"running", "failed", "closed", "expired"}),
-    "running": frozenset({"opening", "terminated", "truncated", "failed", "closed", "expired"}),
-    "terminated": frozenset({"opening", "closed", "expired"}),
-    "truncated": frozenset({"opening", "closed", "expired"}),
-    "failed": frozenset({"opening", "closed", "expired"}),
-    "closed": frozenset(),
-    "expired": frozenset(),
-}
 
 _NOT_THE_PLAYER = "This is a fault of the environment, not of the player."
 
@@ -189,7 +176,7 @@ class Episode:
         if self.outcome is None:
             self.outcome = Outcome(status=status, reason=reason, message=message, infrastructure=infrastructure)
             self.ended_at = self._clock.time()
-        if status in _NEXT[self.status]:
+        if status in NEXT[self.status]:
             self._become(status)
 
     def check_time(self) -> bool:
@@ -248,7 +235,7 @@ class Episode:
         return self._tally.reward_sum if self.spec.cls.reward == "sum" else self._tally.last_reward
 
     def _become(self, status: Status) -> None:
-        if status not in _NEXT[self.status]:
+        if status not in NEXT[self.status]:
             raise RuntimeError(f"episode {self.handle}: {self.status} cannot become {status}")
         self.status = status
 

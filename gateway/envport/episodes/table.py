@@ -19,9 +19,10 @@ from pydantic import ValidationError
 from envport.clock import Clock, SystemClock
 from envport.environment import RuntimeKind
 from envport.episodes.admission import Admission
-from envport.episodes.episode import GONE, Episode
+from envport.episodes.episode import Episode
 from envport.episodes.limits import Limits
 from envport.episodes.play import EpisodeRequest
+from envport.episodes.states import GONE
 from envport.errors import (
     EnvportError,
     EpisodeFailed,
