@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from envport.access import Access, HostPolicy, Principal
 from envport.clock import Clock
+from envport.environment import RuntimeKind
 from envport.episodes import Episodes, Limits
 from envport.errors import ConfigurationError, PermissionDenied, Unauthenticated
 from envport.http.problems import problem
@@ -42,6 +43,7 @@ class Gateway:
         clock: The time.
         trajectories: Where calls are recorded.
         public_url: Address of the gateway as clients see it, if a proxy stands in front.
+        runtime: How environments are run; each as it declares, if not given.
 
     Raises:
         ConfigurationError: Two environments have one name, or there is none.
@@ -57,10 +59,11 @@ class Gateway:
         clock: Clock | None = None,
         trajectories: TrajectoryStore | None = None,
         public_url: str | None = None,
+        runtime: RuntimeKind | None = None,
     ):
         self.access = access or Access()
         self._hosts = hosts or HostPolicy.for_binding("127.0.0.1")
-        self.episodes = Episodes(_by_name(environments), limits, clock, trajectories)
+        self.episodes = Episodes(_by_name(environments), limits, clock, trajectories, runtime)
         self._mcp = McpSurface(self.episodes)
         self._plane = ControlPlane(self.episodes, self.access, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), _MAX_BODY)

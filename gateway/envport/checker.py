@@ -227,11 +227,14 @@ def _check_splits(spec: EnvironmentSpec, report: CheckReport) -> Iterator[Task]:
 
 
 async def _check_close(spec: EnvironmentSpec, report: CheckReport) -> None:
-    worker = await runtime_for(spec.cls.runtime).open(spec)
+    runtime = runtime_for(spec.cls.runtime)
+    worker = await runtime.open(spec)
     try:
         await worker.close()
     except Exception as error:
         report.error("close", f"close() fails where reset() has not been completed: {_told(error)}")
+    finally:
+        await runtime.drain()
 
 
 class _Trial:
@@ -265,6 +268,7 @@ class _Trial:
                     await worker.close()
                 except Exception as error:
                     self._report.error("close", f"close() fails after an episode: {_told(error)}")
+            await runtime.drain()
 
     async def _reset(self, first: Worker, second: Worker, noise: Worker) -> bool:
         seen: list[Observation] = []

@@ -6,12 +6,21 @@ import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, overload
 
 from envport.errors import InvalidEnvironment
 from envport.types import Task
 
-__all__ = ["Environment", "Progress", "TaskSource", "ToolDefinition", "ToolHints", "tool", "tool_hints"]
+__all__ = [
+    "Environment",
+    "Progress",
+    "RuntimeKind",
+    "TaskSource",
+    "ToolDefinition",
+    "ToolHints",
+    "tool",
+    "tool_hints",
+]
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -21,6 +30,9 @@ TaskSource = Sequence[Task | Mapping[str, Any]]
 An item is a `Task`, or a mapping whose `id` and `prompt` are used if it has them and whose other keys become
 the task's metadata.
 """
+
+RuntimeKind = Literal["inline", "thread", "process"]
+"""How environments are run: in the gateway's event loop, in its threads, or each episode in a process of its own."""
 
 _TOOL_MARK = "__envport_tool__"
 
@@ -136,25 +148,41 @@ class Environment:
     Attributes:
         version: Version of the environment's behaviour; raise it when results stop being comparable.
         reward: Whether the episode's reward is the sum of the steps' rewards or the last one.
-        runtime: How it may be run: `inline` (cheap and never blocking) or `thread` (may block).
+        runtime: How it is run unless whoever serves it says otherwise: `inline` (cheap and never blocking),
+            `thread` (may block), or `process` (may burn CPU, crash, hang or leak: every episode is a process).
+        sandbox: Its processes see no network and cannot write outside a `/tmp` of their own (bubblewrap); for
+            `process` only.
         max_steps: Tool calls after which an episode is truncated, `None` for no limit.
+        max_seconds: Seconds after its reset at which an episode is truncated, `None` for no limit.
+        call_seconds: Seconds that a tool call may take, `None` for no limit. Only `process` can stop a tool that
+            is not async: `thread` leaves it behind in its thread, `inline` has to wait for it.
+        reset_seconds: The same for making and resetting the environment.
+        memory_mb: Memory in MiB that an episode may take beside what all of them share, `None` for no limit;
+            watched during calls, for `process` only.
         rng: Seeded anew from the episode's seed before `reset` is called.
     """
 
     version: ClassVar[str] = "1"
     reward: ClassVar[Literal["sum", "last"]] = "sum"
-    runtime: ClassVar[Literal["inline", "thread"]] = "inline"
+    runtime: ClassVar[RuntimeKind] = "inline"
+    sandbox: ClassVar[bool] = False
     max_steps: int | None = None
+    max_seconds: float | None = None
+    call_seconds: float | None = 600.0
+    reset_seconds: float | None = 600.0
+    memory_mb: float | None = None
     rng: random.Random
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        allowed = {"reward": ("sum", "last"), "runtime": ("inline", "thread")}
+        allowed = {"reward": ("sum", "last"), "runtime": get_args(RuntimeKind)}
         for attribute, values in allowed.items():
             if (value := getattr(cls, attribute)) not in values:
                 raise InvalidEnvironment(
                     f"{cls.__qualname__}.{attribute} is {value!r}; allowed: {', '.join(map(repr, values))}"
                 )
+        if cls.sandbox and cls.runtime != "process":
+            raise InvalidEnvironment(f"{cls.__qualname__}.sandbox needs runtime = 'process'")
         _check_reset(cls)
 
     def reset(self, *, seed: int, task: Task | None) -> Any:

@@ -19,6 +19,7 @@
     │   ├── Unauthenticated         no valid token
     │   └── PermissionDenied        the token's scopes do not cover this
     ├── EpisodeFailed               the environment broke; never a reward of zero
+    ├── WorkerLost                  what ran the environment is gone; inside the gateway only
     ├── GatewayUnreachable          the client got no usable answer from the gateway
     └── ToolError                   raised by an environment: a message for whoever plays it
 
@@ -27,7 +28,7 @@ Each class has a `code`, which travels over HTTP, so that the client raises the 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 __all__ = [
     "AtCapacity",
@@ -51,6 +52,7 @@ __all__ = [
     "UnknownEpisode",
     "UnknownTask",
     "UnknownTool",
+    "WorkerLost",
     "error_from_code",
 ]
 
@@ -204,6 +206,32 @@ class EpisodeFailed(EnvportError):
     """The environment broke while serving the request. This is never to be scored as a reward of zero."""
 
     code = "episode_failed"
+
+
+class WorkerLost(EnvportError):
+    """What ran an environment is gone: its process died, or it was stopped for what it took.
+
+    Args:
+        message: What happened, for a person; holds nothing of the environment's inside.
+        reason: Why it is gone, as the episode's outcome says it.
+        signal_name: The signal that ended the process, such as `SIGSEGV`, if one did.
+        stderr: The last of what the process wrote to standard error; for the log, never for the wire.
+    """
+
+    code = "worker_lost"
+
+    def __init__(
+        self,
+        message: str,
+        reason: Literal["worker_lost", "deadline", "out_of_memory"] = "worker_lost",
+        *,
+        signal_name: str | None = None,
+        stderr: str = "",
+    ):
+        super().__init__(message)
+        self.reason: Literal["worker_lost", "deadline", "out_of_memory"] = reason
+        self.signal_name = signal_name
+        self.stderr = stderr
 
 
 class GatewayUnreachable(EnvportError):

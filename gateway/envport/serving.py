@@ -17,6 +17,7 @@ import uvicorn
 
 from envport.access import Access, HostPolicy, is_loopback
 from envport.app import Gateway
+from envport.environment import RuntimeKind
 from envport.episodes import Limits
 from envport.errors import ConfigurationError, InvalidAccess
 from envport.registry import EnvironmentSpec
@@ -44,6 +45,7 @@ class Settings:
         allowed_origins: Origins of web pages that are answered, beside those of the allowed hosts.
         public_url: Address as clients see it, if a proxy stands in front.
         limits: Limits on episodes.
+        runtime: How environments are run; each as it declares, if not given.
         access_log: Whether every request is logged.
         shutdown_seconds: How long running calls may take to end when the gateway is stopped. They are then
             cancelled, and after as long again those that cannot be are left behind.
@@ -57,6 +59,7 @@ class Settings:
     allowed_origins: tuple[str, ...] = ()
     public_url: str | None = None
     limits: Limits = field(default_factory=Limits)
+    runtime: RuntimeKind | None = None
     access_log: bool = False
     shutdown_seconds: int = 5
 
@@ -124,7 +127,14 @@ class Service:
         if public_url is not None and urlsplit(public_url).scheme not in ("http", "https"):
             raise ConfigurationError(f"--public-url is {public_url!r}; it has to begin with http:// or https://")
         self.settings = settings
-        self.gateway = Gateway(environments, access=access, hosts=hosts, limits=settings.limits, public_url=public_url)
+        self.gateway = Gateway(
+            environments,
+            access=access,
+            hosts=hosts,
+            limits=settings.limits,
+            public_url=public_url,
+            runtime=settings.runtime,
+        )
         self._socket = _bind(settings.host, settings.port)
         self.url = settings.address(self._socket.getsockname()[1])
 

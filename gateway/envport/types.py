@@ -41,7 +41,11 @@ Reason = Literal[
     "step_limit",
     "closed",
     "expired",
+    "time_limit",
     "environment_error",
+    "worker_lost",
+    "deadline",
+    "out_of_memory",
     "shutdown",
 ]
 """Why an episode ended."""

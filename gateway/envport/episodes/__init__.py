@@ -1,7 +1,9 @@
 """Episodes: one object each, and the table that opens, finds and ends them."""
 
 from envport.episodes.admission import Admission
-from envport.episodes.episode import CallResult, Episode, EpisodeRequest
-from envport.episodes.table import Episodes, Limits, choose
+from envport.episodes.episode import Episode
+from envport.episodes.limits import Limits
+from envport.episodes.play import CallResult, EpisodeRequest
+from envport.episodes.table import Episodes, choose
 
 __all__ = ["Admission", "CallResult", "Episode", "EpisodeRequest", "Episodes", "Limits", "choose"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn
+from dataclasses import replace
+from typing import Any, NoReturn
 
 import anyio
 
 from envport.clock import Clock
 from envport.content import text_observation
+from envport.episodes.play import CallResult, EpisodeRequest, Tally
+from envport.episodes.states import GONE, LIVE, NEXT
 from envport.errors import (
     EnvportError,
     EpisodeFailed,
@@ -20,86 +21,18 @@ from envport.errors import (
     ToolError,
     UnknownEpisode,
     UnknownTool,
+    WorkerLost,
 )
 from envport.registry import EnvironmentSpec
-from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
+from envport.runtimes import UNBOUNDED, Bounds, ProgressSink, Runtime, StepResult, Worker
 from envport.trajectories import TrajectoryStore
-from envport.types import EpisodeInfo, Observation, Outcome, Reason, Status, StepRecord, Task
+from envport.types import EpisodeInfo, Observation, Outcome, Reason, Status, StepRecord
 
-__all__ = ["CallResult", "Episode", "EpisodeRequest"]
+__all__ = ["Episode"]
 
 logger = logging.getLogger(__name__)
 
-LIVE: Final[frozenset[Status]] = frozenset({"opening", "running"})
-GONE: Final[frozenset[Status]] = frozenset({"closed", "expired"})
-
-# What each status may become. An ended episode runs again only by being reset.
-_NEXT: Final[dict[Status, frozenset[Status]]] = {
-    "opening": frozenset({"running", "failed", "closed", "expired"}),
-    "running": frozenset({"opening", "terminated", "truncated", "failed", "closed", "expired"}),
-    "terminated": frozenset({"opening", "closed", "expired"}),
-    "truncated": frozenset({"opening", "closed", "expired"}),
-    "failed": frozenset({"opening", "closed", "expired"}),
-    "closed": frozenset(),
-    "expired": frozenset(),
-}
-
-_KEPT_REWARDS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeRequest:
-    """What an episode was opened with.
-
-    Attributes:
-        seed: The seed given to `reset`.
-        split: The split of the task.
-        task: The task.
-        task_index: Index of the task in its split, if it was chosen by index.
-        reward_in_meta: Whether MCP results carry the reward in `_meta`.
-    """
-
-    seed: int
-    split: str | None = None
-    task: Task | None = None
-    task_index: int | None = None
-    reward_in_meta: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CallResult:
-    """What a tool call gave.
-
-    Attributes:
-        observation: What the player sees.
-        step: How many calls have reached the environment, this one included.
-        is_error: The environment answered with a `ToolError`.
-        reward: Reward of the step.
-        terminated: Whether the task ended with this call.
-        truncated: Whether the episode was cut off with this call.
-        outcome: How the episode ended, if this call ended it.
-    """
-
-    observation: Observation
-    step: int
-    is_error: bool = False
-    reward: float | None = None
-    terminated: bool = False
-    truncated: bool = False
-    outcome: Outcome | None = None
-
-
-@dataclass(slots=True)
-class _Tally:
-    """Counts of one play, begun anew by a reset."""
-
-    steps: int = 0
-    errors: int = 0
-    records: int = 0
-    reward_sum: float = 0.0
-    last_reward: float | None = None
-    environment_seconds: float = 0.0
-    rewards: deque[float | None] = field(default_factory=lambda: deque(maxlen=_KEPT_REWARDS))
+_NOT_THE_PLAYER = "This is a fault of the environment, not of the player."
 
 
 class Episode:
@@ -114,6 +47,9 @@ class Episode:
         trajectories: Where its calls are recorded.
         clock: The time.
         on_retired: Called each time the episode has ended and freed its environment.
+        bounds: What its environment may take.
+        max_seconds: Seconds after its reset at which it is truncated; `None` for no limit.
+        on_lost: Called when what runs the environment was lost between two calls; `lose` has to be awaited then.
     """
 
     def __init__(
@@ -127,6 +63,9 @@ class Episode:
         trajectories: TrajectoryStore,
         clock: Clock,
         on_retired: Callable[[Episode], None],
+        bounds: Bounds = UNBOUNDED,
+        max_seconds: float | None = None,
+        on_lost: Callable[[Episode, WorkerLost], None] | None = None,
     ):
         self.handle = handle
         self.spec = spec
@@ -141,10 +80,15 @@ class Episode:
         self._trajectories = trajectories
         self._clock = clock
         self._on_retired = on_retired
+        self._bounds = bounds
+        self._max_seconds = max_seconds
+        self._on_lost = on_lost
+        self._started_at = clock.monotonic()
         self._created_at = clock.time()
         self._worker: Worker | None = None
+        self._lost: WorkerLost | None = None
         self._turn = anyio.Lock(fast_acquire=True)
-        self._tally = _Tally()
+        self._tally = Tally()
         self._resets = 0
         self._callers = 0
 
@@ -232,8 +176,24 @@ class Episode:
         if self.outcome is None:
             self.outcome = Outcome(status=status, reason=reason, message=message, infrastructure=infrastructure)
             self.ended_at = self._clock.time()
-        if status in _NEXT[self.status]:
+        if status in NEXT[self.status]:
             self._become(status)
+
+    def check_time(self) -> bool:
+        """Truncate it if its time is over; a call that is running goes on. Whether it was truncated by this."""
+        limit = self._max_seconds
+        if limit is None or self.status != "running" or self._clock.monotonic() - self._started_at < limit:
+            return False
+        self.end("truncated", "time_limit", f"It was truncated at its limit of {limit:g} s.")
+        return True
+
+    async def lose(self, lost: WorkerLost) -> None:
+        """Take note that what runs the environment was lost between two calls."""
+        async with self._turn:
+            # A call that came in between has noticed it already, and a reset has made another worker.
+            if self.status == "running" and self._lost is lost:
+                self._end_lost(lost)
+                await self._retire()
 
     async def release(self) -> None:
         """Free the environment, once the call that may be running has ended."""
@@ -275,7 +235,7 @@ class Episode:
         return self._tally.reward_sum if self.spec.cls.reward == "sum" else self._tally.last_reward
 
     def _become(self, status: Status) -> None:
-        if status not in _NEXT[self.status]:
+        if status not in NEXT[self.status]:
             raise RuntimeError(f"episode {self.handle}: {self.status} cannot become {status}")
         self.status = status
 
@@ -295,18 +255,20 @@ class Episode:
         self.request = request
         self.outcome = None
         self.ended_at = None
-        self._tally = _Tally()
+        self._tally = Tally()
         self._resets += 1
         await self._start()
 
     async def _start(self) -> None:
+        self._lost = None
         try:
-            self._worker = await self._runtime.open(self.spec)
+            self._worker = await self._runtime.open(self.spec, self._bounds, self._lost_between_calls)
             self.first_observation = await self._worker.reset(seed=self.request.seed, task=self.request.task)
         except (Exception, SystemExit) as error:
             await self._fail(error, "while it was being reset")
         if self.status == "opening":
             self._become("running")
+        self._started_at = self._clock.monotonic()
         await self._trajectories.begin(self.handle, self.first_observation)
         self.last_used = self._clock.monotonic()
 
@@ -360,6 +322,9 @@ class Episode:
         elif limit is not None and tally.steps >= limit:
             self.end("truncated", "step_limit", f"It was truncated at its limit of {steps}.")
             return replace(result, truncated=True)
+        elif self.status == "truncated":
+            # Its time was over while the call was running.
+            return replace(result, truncated=True)
         return result
 
     async def _record(
@@ -387,18 +352,33 @@ class Episode:
         )
         await self._trajectories.append(self.handle, record)
 
-    async def _fail(self, error: Exception | SystemExit, where: str) -> NoReturn:
-        logger.exception("episode %s: environment %s broke %s", self.handle, self.spec.name, where, exc_info=error)
-        self.end(
-            "failed",
-            "environment_error",
-            "The environment failed. This is a fault of the environment, not of the player.",
-            infrastructure=True,
+    def _lost_between_calls(self, lost: WorkerLost) -> None:
+        self._lost = lost
+        if self._on_lost is not None:
+            self._on_lost(self, lost)
+
+    def _end_lost(self, lost: WorkerLost, where: str = "between two calls") -> None:
+        logger.error(
+            "episode %s: environment %s was lost %s: %s%s",
+            self.handle,
+            self.spec.name,
+            where,
+            lost.message,
+            f" The last that it wrote to standard error:\n{lost.stderr}" if lost.stderr else "",
         )
+        self.end("failed", lost.reason, f"{lost.message} {_NOT_THE_PLAYER}", infrastructure=True)
+
+    async def _fail(self, error: Exception | SystemExit, where: str) -> NoReturn:
+        what = "The environment failed."
+        if isinstance(error, WorkerLost):
+            what = error.message
+            self._end_lost(error, where)
+        else:
+            logger.exception("episode %s: environment %s broke %s", self.handle, self.spec.name, where, exc_info=error)
+            self.end("failed", "environment_error", f"{what} {_NOT_THE_PLAYER}", infrastructure=True)
         await self._retire()
         raise EpisodeFailed(
-            "The environment failed and the episode has ended. This is a fault of the environment, "
-            "not of your call. Start a new episode."
+            f"{what} The episode has ended. This is a fault of the environment, not of your call. Start a new episode."
         ) from None
 
     async def _retire(self) -> None:

@@ -6,7 +6,8 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from random import Random
 from types import NoneType
 from typing import Any
@@ -16,40 +17,32 @@ from anyio.abc import TaskGroup
 from pydantic import ValidationError
 
 from envport.clock import Clock, SystemClock
+from envport.environment import RuntimeKind
 from envport.episodes.admission import Admission
-from envport.episodes.episode import GONE, Episode, EpisodeRequest
-from envport.errors import EpisodeFailed, InvalidRequest, UnknownEnvironment, UnknownEpisode
+from envport.episodes.episode import Episode
+from envport.episodes.limits import Limits
+from envport.episodes.play import EpisodeRequest
+from envport.episodes.states import GONE
+from envport.errors import (
+    EnvportError,
+    EpisodeFailed,
+    InvalidRequest,
+    UnknownEnvironment,
+    UnknownEpisode,
+    WorkerLost,
+)
 from envport.registry import EnvironmentSpec
-from envport.runtimes import Runtime, runtime_for
+from envport.runtimes import Runtime, kind_for, runtime_for
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
 from envport.types import Task
 
-__all__ = ["Episodes", "Limits", "choose"]
+__all__ = ["Episodes", "choose"]
 
 logger = logging.getLogger(__name__)
 
 _LARGEST_SEED = 2**63 - 1
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits on episodes.
-
-    Attributes:
-        max_episodes: Live episodes in all.
-        max_episodes_per_principal: Live episodes of one principal; `None` for no limit of its own.
-        idle_seconds: Seconds without a call after which an episode expires.
-        max_waiting: How many requests for an episode may wait for room.
-        wait_seconds: How long a request waits for room before it is refused.
-        max_ended: How many ended episodes are remembered; the oldest are forgotten first.
-    """
-
-    max_episodes: int = 10_000
-    max_episodes_per_principal: int | None = None
-    idle_seconds: float = 1800.0
-    max_waiting: int = 1_000
-    wait_seconds: float = 5.0
-    max_ended: int = 10_000
+# For all episodes together, when the gateway is shut down.
+_RELEASE_SECONDS = 10.0
 
 
 class Episodes:
@@ -60,6 +53,7 @@ class Episodes:
         limits: Limits on episodes.
         clock: The time.
         trajectories: Where calls are recorded.
+        runtime: How environments are run; each as it declares, if not given.
     """
 
     def __init__(
@@ -68,6 +62,7 @@ class Episodes:
         limits: Limits | None = None,
         clock: Clock | None = None,
         trajectories: TrajectoryStore | None = None,
+        runtime: RuntimeKind | None = None,
     ):
         self.environments = environments
         self.limits = limits or Limits()
@@ -84,7 +79,8 @@ class Episodes:
             self.limits.max_waiting,
             self.limits.wait_seconds,
         )
-        self._runtimes: dict[str, Runtime] = {}
+        self._kind: RuntimeKind | None = runtime
+        self._runtimes: dict[RuntimeKind, Runtime] = {}
         self._tasks: TaskGroup | None = None
 
     @property
@@ -98,6 +94,8 @@ class Episodes:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             tasks.start_soon(self._reap_forever)
+            for spec in self.environments.values():
+                tasks.start_soon(self._prepare, spec)
             try:
                 yield
             finally:
@@ -158,6 +156,9 @@ class Episodes:
             trajectories=self.trajectories,
             clock=self._clock,
             on_retired=self._retired,
+            bounds=self.limits.bounds(spec),
+            max_seconds=self.limits.seconds(spec),
+            on_lost=self._lost,
         )
         self._episodes[episode.handle] = episode
         self._admitted.add(episode.handle)
@@ -244,19 +245,32 @@ class Episodes:
         self._ended.pop(episode.handle, None)
 
     async def _shut_down(self) -> None:
-        for episode in list(self._episodes.values()):
+        for episode in self._episodes.values():
             if episode.live:
                 episode.end("closed", "shutdown", "The gateway was shut down.", infrastructure=True)
-            with anyio.move_on_after(5.0):
-                await episode.release()
+        with anyio.move_on_after(_RELEASE_SECONDS):
+            # At once: each may wait for its environment.
+            async with anyio.create_task_group() as tasks:
+                for episode in self._episodes.values():
+                    tasks.start_soon(episode.release)
         for runtime in self._runtimes.values():
             await runtime.drain()
 
     def _runtime(self, spec: EnvironmentSpec) -> Runtime:
-        kind = spec.cls.runtime
+        kind = kind_for(spec, self._kind)
         if kind not in self._runtimes:
             self._runtimes[kind] = runtime_for(kind)
         return self._runtimes[kind]
+
+    async def _prepare(self, spec: EnvironmentSpec) -> None:
+        try:
+            await self._runtime(spec).prepare(spec)
+        except EnvportError as error:
+            # Whoever opens an episode of it will see it fail.
+            logger.error("environment %s cannot be run: %s", spec.name, error)
+
+    def _lost(self, episode: Episode, lost: WorkerLost) -> None:
+        self._spawn(partial(episode.lose, lost))
 
     def _retired(self, episode: Episode) -> None:
         """Give the place of an ended episode to others."""
@@ -278,14 +292,19 @@ class Episodes:
             self._tasks.start_soon(work)
 
     async def _reap_forever(self) -> None:
+        lifetimes = [self.limits.seconds(spec) for spec in self.environments.values()]
+        shortest = min([self.limits.idle_seconds, *(seconds for seconds in lifetimes if seconds is not None)])
+        period = max(0.01, min(5.0, shortest / 20))
         while True:
-            await self._clock.sleep(min(5.0, self.limits.idle_seconds / 20))
+            await self._clock.sleep(period)
             self._reap()
 
     def _reap(self) -> None:
         """Expire the episodes that idle, and forget those that have been over for as long again."""
         now = self._clock.monotonic()
         for episode in list(self._episodes.values()):
+            if episode.check_time():
+                self._spawn(episode.release)
             idle = now - episode.last_used
             if idle < self.limits.idle_seconds or episode.busy:
                 continue

@@ -9,6 +9,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 
 from envport.access import ANYONE
+from envport.environment import RuntimeKind
 from envport.episodes import Episodes, Limits, choose
 from envport.mcp.players import FixedEpisode, Player
 from envport.mcp.servers import FixedServer, SharedServer
@@ -28,6 +29,7 @@ async def serve_stdio(
     split: str | None = None,
     task: int | None = None,
     seed: int | None = None,
+    runtime: RuntimeKind | None = None,
 ) -> None:
     """Serve until standard input ends. What the environment prints goes to standard error.
 
@@ -38,12 +40,13 @@ async def serve_stdio(
             environment's tools; without, the player starts episodes. Split of the task.
         task: Index of the task.
         seed: The seed.
+        runtime: How the environment is run; as it declares, if not given.
 
     Raises:
         UnknownTask: There is no such split or task.
         InvalidRequest: The environment has no tasks, or the seed is out of range.
     """
-    episodes = Episodes({spec.name: spec}, limits)
+    episodes = Episodes({spec.name: spec}, limits, runtime=runtime)
     # Outside, because what runs the episodes would wrap an error in a group.
     server = _server(spec, episodes, split, task, seed)
     async with episodes.run(), stdio_server() as (read, write):

@@ -1,6 +1,19 @@
 """Where environments run: behind a small Protocol, so that an episode does not know."""
 
-from envport.runtimes.base import ProgressSink, Runtime, StepResult, Worker
-from envport.runtimes.local import InlineRuntime, ThreadRuntime, runtime_for
+from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, Runtime, StepResult, Worker
+from envport.runtimes.local import InlineRuntime, ThreadRuntime
+from envport.runtimes.selection import kind_for, runtime_for
 
-__all__ = ["InlineRuntime", "ProgressSink", "Runtime", "StepResult", "ThreadRuntime", "Worker", "runtime_for"]
+__all__ = [
+    "UNBOUNDED",
+    "Bounds",
+    "InlineRuntime",
+    "Load",
+    "ProgressSink",
+    "Runtime",
+    "StepResult",
+    "ThreadRuntime",
+    "Worker",
+    "kind_for",
+    "runtime_for",
+]

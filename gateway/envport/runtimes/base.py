@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -11,13 +11,45 @@ from pydantic_core import to_jsonable_python
 
 from envport.content import observe
 from envport.environment import Progress
+from envport.errors import WorkerLost
 from envport.registry import EnvironmentSpec
 from envport.types import Observation, Step, Task
 
-__all__ = ["ProgressSink", "Runtime", "StepResult", "Worker"]
+__all__ = ["UNBOUNDED", "Bounds", "Load", "ProgressSink", "Runtime", "StepResult", "Worker"]
 
 ProgressSink = Progress
 """Where a tool's progress goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a worker may take; `None` for no bound.
+
+    Attributes:
+        call_seconds: How long a call may take.
+        reset_seconds: How long making and resetting the environment may take.
+        memory_mb: MiB of memory beside what all workers of the environment share.
+    """
+
+    call_seconds: float | None = None
+    reset_seconds: float | None = None
+    memory_mb: float | None = None
+
+
+UNBOUNDED = Bounds()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much a runtime is running.
+
+    Attributes:
+        workers: Workers that are open.
+        busy: Those in which a call is running.
+    """
+
+    workers: int
+    busy: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +102,18 @@ def _reward(value: Any) -> float | None:
 
 
 class Worker(Protocol):
-    """One environment instance, wherever it runs. Used by one caller at a time."""
+    """One environment instance, wherever it runs. Used by one caller at a time.
+
+    A worker that has raised `WorkerLost`, or one of whose calls was cancelled, is good for nothing but `close`.
+    """
 
     async def reset(self, *, seed: int, task: Task | None) -> Observation:
-        """Start the episode and return the first observation."""
+        """Start the episode and return the first observation.
+
+        Raises:
+            WorkerLost: What ran the environment died, or took longer than it may.
+            Exception: Anything else means that the environment broke.
+        """
         ...
 
     async def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> StepResult:
@@ -82,22 +122,43 @@ class Worker(Protocol):
         Raises:
             InvalidArguments: The arguments break the tool's schema; the environment was not touched.
             ToolError: The environment refused, in words for the player.
+            WorkerLost: What ran the environment died, or took longer or more than it may.
             Exception: Anything else means that the environment broke.
         """
         ...
 
     async def close(self) -> None:
-        """Release the instance."""
+        """Release the instance, and whatever ran it."""
         ...
 
 
 class Runtime(Protocol):
     """Makes workers."""
 
-    async def open(self, spec: EnvironmentSpec) -> Worker:
-        """Make a worker with a new instance of the environment."""
+    async def prepare(self, spec: EnvironmentSpec) -> None:
+        """Get ready to open the environment, so that the first episode need not wait.
+
+        Raises:
+            ConfigurationError: The environment cannot be run here.
+        """
+        ...
+
+    async def open(
+        self, spec: EnvironmentSpec, bounds: Bounds = UNBOUNDED, on_lost: Callable[[WorkerLost], None] | None = None
+    ) -> Worker:
+        """Make a worker with a new instance of the environment.
+
+        Args:
+            spec: The environment.
+            bounds: What the worker may take.
+            on_lost: Called in the event loop if the worker is lost while no call is running in it.
+        """
+        ...
+
+    def load(self) -> Load:
+        """How much is running."""
         ...
 
     async def drain(self) -> None:
-        """Release what the runtime itself holds, once its workers are closed."""
+        """Release what the runtime itself holds; workers that are not closed are lost."""
         ...

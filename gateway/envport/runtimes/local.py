@@ -3,35 +3,54 @@
 from __future__ import annotations
 
 import inspect
-import random
+import threading
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from envport.content import observe
-from envport.environment import Environment
+from envport.errors import WorkerLost
 from envport.registry import EnvironmentSpec
-from envport.runtimes.base import ProgressSink, Runtime, StepResult, Worker
+from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker
+from envport.runtimes.instance import Instance, Work
 from envport.types import Observation, Task
 
-__all__ = ["InlineRuntime", "ThreadRuntime", "runtime_for"]
+__all__ = ["InlineRuntime", "ThreadRuntime", "overdue"]
 
 
-class InlineRuntime:
-    """Runs environments in the event loop: for those that are cheap and never block."""
+def overdue(what: str, seconds: float | None) -> WorkerLost:
+    """The error for what took longer than it may."""
+    return WorkerLost(f"{what} took longer than its limit of {seconds:g} s.", "deadline")
 
-    async def open(self, spec: EnvironmentSpec) -> Worker:
-        """Make a worker with a new instance of the environment."""
-        return _InlineWorker(spec, spec.make())
+
+class _LocalRuntime:
+    def __init__(self) -> None:
+        self._open: set[_InlineWorker] = set()
+
+    async def prepare(self, spec: EnvironmentSpec) -> None:
+        """Nothing is needed."""
+
+    def load(self) -> Load:
+        """How much is running."""
+        return Load(len(self._open), sum(worker.busy for worker in self._open))
 
     async def drain(self) -> None:
-        """Nothing is held."""
+        """Nothing is held; threads end by themselves."""
 
 
-class ThreadRuntime:
+class InlineRuntime(_LocalRuntime):
+    """Runs environments in the event loop: for those that are cheap and never block."""
+
+    async def open(
+        self, spec: EnvironmentSpec, bounds: Bounds = UNBOUNDED, on_lost: Callable[[WorkerLost], None] | None = None
+    ) -> Worker:
+        """Make a worker with a new instance of the environment."""
+        return _InlineWorker(Instance(spec), bounds, self._open)
+
+
+class ThreadRuntime(_LocalRuntime):
     """Runs the sync methods of environments in threads, and the async ones in the event loop.
 
     Args:
@@ -39,60 +58,115 @@ class ThreadRuntime:
     """
 
     def __init__(self, max_threads: int = 256):
+        super().__init__()
         self._limiter = anyio.CapacityLimiter(max_threads)
 
-    async def open(self, spec: EnvironmentSpec) -> Worker:
+    async def open(
+        self, spec: EnvironmentSpec, bounds: Bounds = UNBOUNDED, on_lost: Callable[[WorkerLost], None] | None = None
+    ) -> Worker:
         """Make a worker with a new instance of the environment."""
-        environment = await anyio.to_thread.run_sync(spec.make, limiter=self._limiter)
-        return _ThreadWorker(spec, environment, self._limiter)
-
-    async def drain(self) -> None:
-        """Threads end by themselves."""
-
-
-def runtime_for(kind: Literal["inline", "thread"]) -> Runtime:
-    """The runtime of that name."""
-    return InlineRuntime() if kind == "inline" else ThreadRuntime()
-
-
-def _silent(progress: float, total: float | None = None, message: str | None = None) -> None:
-    """Takes the progress that nobody asked for."""
+        async with self._limiter:
+            with anyio.move_on_after(bounds.reset_seconds):
+                own = anyio.CapacityLimiter(1)
+                instance = await anyio.to_thread.run_sync(Instance, spec, abandon_on_cancel=True, limiter=own)
+                return _ThreadWorker(instance, bounds, self._open, self._limiter)
+        raise overdue("Making the environment", bounds.reset_seconds)
 
 
 class _InlineWorker:
-    def __init__(self, spec: EnvironmentSpec, environment: Environment):
-        self._tools = spec.tools
-        self._environment = environment
-
-    async def _run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        return await result if inspect.isawaitable(result) else result
+    def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker]):
+        self.busy = False
+        self._instance = instance
+        self._bounds = bounds
+        self._workers = workers
+        workers.add(self)
 
     async def reset(self, *, seed: int, task: Task | None) -> Observation:
-        self._environment.rng = random.Random(seed)
-        return observe(await self._run(self._environment.reset, seed=seed, task=task))
+        work = self._instance.reset(seed=seed, task=task)
+        return observe(await self._timed(work, "Resetting the environment", self._bounds.reset_seconds))
 
     async def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> StepResult:
-        spec = self._tools[tool]
-        bound = spec.bind(arguments)
-        if spec.progress is not None:
-            bound[spec.progress] = progress or _silent
-        method = getattr(self._environment, spec.method)
-        if spec.by_name:
-            return StepResult.of(await self._run(method, spec.name, bound))
-        return StepResult.of(await self._run(method, **bound))
+        work = self._instance.call(tool, arguments, progress)
+        return StepResult.of(await self._timed(work, "The call", self._bounds.call_seconds))
 
     async def close(self) -> None:
-        await self._run(self._environment.close)
+        self._workers.discard(self)
+        await self._run(self._instance.close())
+
+    async def _timed(self, work: Work, what: str, seconds: float | None) -> Any:
+        self.busy = True
+        try:
+            return await self._run(work, what, seconds)
+        finally:
+            self.busy = False
+
+    async def _run(self, work: Work, what: str = "", seconds: float | None = None) -> Any:
+        result = work()
+        if not inspect.isawaitable(result):
+            return result
+        with anyio.move_on_after(seconds):
+            return await result
+        raise overdue(what, seconds)
 
 
 class _ThreadWorker(_InlineWorker):
-    def __init__(self, spec: EnvironmentSpec, environment: Environment, limiter: anyio.CapacityLimiter):
-        super().__init__(spec, environment)
+    def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker], limiter: anyio.CapacityLimiter):
+        super().__init__(instance, bounds, workers)
         self._limiter = limiter
+        # Of calls for a thread there is one at a time; the wait for a place, which is not on the clock, is before.
+        self._own = anyio.CapacityLimiter(1)
+        self._left = False
 
-    async def _run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def close(self) -> None:
+        # A thread that was left behind closes the environment itself, once it is done with it.
+        self._workers.discard(self)
+        if not self._left:
+            await super().close()
+
+    async def _run(self, work: Work, what: str = "", seconds: float | None = None) -> Any:
+        function = getattr(work, "func", work)
         if inspect.iscoroutinefunction(function):
-            return await function(*args, **kwargs)
-        result = await anyio.to_thread.run_sync(partial(function, *args, **kwargs), limiter=self._limiter)
-        return await result if inspect.isawaitable(result) else result
+            return await super()._run(work, what, seconds)
+        leavable = _Leavable(work, self._instance.close())
+        await self._take_place()
+        try:
+            with anyio.move_on_after(seconds):
+                result = await anyio.to_thread.run_sync(leavable.run, abandon_on_cancel=True, limiter=self._own)
+                return await result if inspect.isawaitable(result) else result
+        finally:
+            self._limiter.release_on_behalf_of(self)
+            self._left = leavable.leave()
+        raise overdue(what, seconds)
+
+    async def _take_place(self) -> None:
+        try:
+            # Mostly there is one, and then the loop need not go round for it.
+            self._limiter.acquire_on_behalf_of_nowait(self)
+        except anyio.WouldBlock:
+            await self._limiter.acquire_on_behalf_of(self)
+
+
+class _Leavable:
+    """Work in a thread that may be left behind, and then closes the environment when it is done."""
+
+    def __init__(self, work: Work, close: Work):
+        self._work = work
+        self._close = close
+        self._lock = threading.Lock()
+        self._done = False
+        self._left = False
+
+    def run(self) -> Any:
+        try:
+            return self._work()
+        finally:
+            with self._lock:
+                self._done = True
+            if self._left and not inspect.iscoroutinefunction(self._close):
+                self._close()
+
+    def leave(self) -> bool:
+        """Leave it; false if it was done by then."""
+        with self._lock:
+            self._left = not self._done
+            return self._left

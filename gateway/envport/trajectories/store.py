@@ -124,5 +124,9 @@ def _line(record: StepRecord) -> bytes:
         return record.__pydantic_serializer__.to_json(record)
     except ValueError:
         # Half a character, which an argument may hold and UTF-8 may not, becomes U+FFFD.
-        text = json.dumps(record.model_dump(), ensure_ascii=False)
+        try:
+            text = json.dumps(record.model_dump(), ensure_ascii=False)
+        except RecursionError:
+            # Such a call was refused; that it was made is what there is to keep.
+            text = record.model_copy(update={"arguments": {}}).model_dump_json()
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

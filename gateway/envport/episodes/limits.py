@@ -1,0 +1,57 @@
+"""Limits on episodes: what the gateway says, and what environments declare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from envport.registry import EnvironmentSpec
+from envport.runtimes import Bounds
+
+__all__ = ["Limits"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on episodes.
+
+    Attributes:
+        max_episodes: Live episodes in all.
+        max_episodes_per_principal: Live episodes of one principal; `None` for no limit of its own.
+        idle_seconds: Seconds without a call after which an episode expires.
+        max_waiting: How many requests for an episode may wait for room.
+        wait_seconds: How long a request waits for room before it is refused.
+        max_ended: How many ended episodes are remembered; the oldest are forgotten first.
+        call_seconds: Seconds that a tool call may take. This and the following are as the environment declares
+            unless given here.
+        reset_seconds: Seconds that making and resetting an environment may take.
+        max_seconds: Seconds after its reset at which an episode is truncated.
+        memory_mb: MiB of memory that an episode in a process of its own may take.
+    """
+
+    max_episodes: int = 10_000
+    max_episodes_per_principal: int | None = None
+    idle_seconds: float = 1800.0
+    max_waiting: int = 1_000
+    wait_seconds: float = 5.0
+    max_ended: int = 10_000
+    call_seconds: float | None = None
+    reset_seconds: float | None = None
+    max_seconds: float | None = None
+    memory_mb: float | None = None
+
+    def bounds(self, spec: EnvironmentSpec) -> Bounds:
+        """What an episode of the environment may take."""
+        declared = spec.prototype
+        return Bounds(
+            call_seconds=_either(self.call_seconds, declared.call_seconds),
+            reset_seconds=_either(self.reset_seconds, declared.reset_seconds),
+            memory_mb=_either(self.memory_mb, declared.memory_mb),
+        )
+
+    def seconds(self, spec: EnvironmentSpec) -> float | None:
+        """How long an episode of the environment may last."""
+        return _either(self.max_seconds, spec.prototype.max_seconds)
+
+
+def _either(said: float | None, declared: float | None) -> float | None:
+    return said if said is not None else declared

@@ -1,0 +1,260 @@
+"""The process of one episode: answers the gateway's messages until its socket is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import inspect
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from envport.content import observe, text_block
+from envport.environment import Environment, tool
+from envport.errors import InvalidArguments, ToolError
+from envport.registry import EnvironmentSpec
+from envport.runtimes.base import StepResult
+from envport.runtimes.frames import Frames, encode
+from envport.runtimes.instance import Instance, Work, runs_async
+from envport.types import Task
+
+__all__ = ["die_with_parent", "rehearse", "set_subreaper", "settle_in", "work"]
+
+_SET_PDEATHSIG = 1
+_SET_CHILD_SUBREAPER = 36
+
+_NICENESS = 10
+# Of a machine that runs out of memory, the kernel kills episodes before gateways.
+_OOM_SCORE = 500
+_SOCKET = 3
+_REHEARSALS = 64
+_CHUNK = 65_536
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(number: signal.Signals) -> None:
+    """Have the kernel send this process a signal when its parent ends (Linux's prctl(2))."""
+    _libc.prctl(_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def set_subreaper() -> None:
+    """Become the parent of descendants whose own parent ends, so that none is lost sight of (prctl(2))."""
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def settle_in(sock: int, stderr: int) -> socket.socket:
+    """Make a forked process one of its own: group, standard streams, descriptors, priority, random numbers."""
+    os.setpgid(0, 0)
+    die_with_parent(signal.SIGKILL)
+    set_subreaper()
+    os.dup2(stderr, 1)
+    os.dup2(stderr, 2)
+    os.dup2(sock, _SOCKET)
+    os.closerange(_SOCKET + 1, os.sysconf("SC_OPEN_MAX"))
+    os.set_inheritable(_SOCKET, False)
+    os.nice(_NICENESS)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    faulthandler.enable(2)
+    gc.enable()
+    _reseed()
+    return socket.socket(fileno=_SOCKET)
+
+
+def _reseed() -> None:
+    random.seed()
+    # Those that the environment has imported; otherwise all of its episodes would draw the same.
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.seed()
+
+
+def work(sock: socket.socket, spec: EnvironmentSpec) -> NoReturn:
+    """Answer messages until the socket is closed, and end the process."""
+    worker = _Worker(sock, spec)
+    try:
+        if runs_async(spec):
+            asyncio.run(worker.answer_in_loop())
+        else:
+            worker.answer()
+    except BaseException:
+        traceback.print_exc()
+        worker.leave(1)
+    worker.leave(0)
+
+
+class _Rehearsal(Environment):
+    """Stands in for an environment before there is an episode."""
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return ""
+
+    @tool
+    def echo(self, message: str) -> str:
+        return message
+
+
+def rehearse() -> None:
+    """Answer some messages for nobody, so that Python has adapted this code before it is shared by forking.
+
+    Python 3.11 rewrites code as it runs (PEP 659); every process that does so pays for it in time, and in pages of
+    memory of its own.
+    """
+    ours, theirs = socket.socketpair()
+    call = encode({"op": "call", "tool": "echo", "arguments": {"message": ""}, "progress": False})
+    with ours, theirs:
+        ours.sendall(encode({"op": "reset", "seed": 1, "task": None}) + _REHEARSALS * call)
+        ours.shutdown(socket.SHUT_WR)
+        _Worker(theirs, EnvironmentSpec("rehearsal", _Rehearsal)).answer()
+
+
+class _Worker:
+    def __init__(self, sock: socket.socket, spec: EnvironmentSpec):
+        self._sock = sock
+        self._spec = spec
+        self._frames = Frames()
+        self._instance: Instance | None = None
+        # Tools may report progress from threads of their own.
+        self._sending = threading.Lock()
+
+    def leave(self, code: int) -> NoReturn:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+    def answer(self) -> None:
+        """Answer messages, one after the other."""
+        while data := self._sock.recv(_CHUNK):
+            for message in self._frames.feed(data):
+                self._send_answer(message["op"], partial(self._play, message))
+
+    async def answer_in_loop(self) -> None:
+        """The same, in an event loop that runs on between the messages, as environments may have tasks."""
+        loop = asyncio.get_running_loop()
+        self._sock.setblocking(False)
+        while data := await loop.sock_recv(self._sock, _CHUNK):
+            for message in self._frames.feed(data):
+                await self._answer_awaiting(message)
+
+    async def _answer_awaiting(self, message: dict[str, Any]) -> None:
+        try:
+            result = self._play(message)
+            value = await result if inspect.isawaitable(result) else result
+        except BaseException as error:
+            self._send_answer(message["op"], partial(_raise, error))
+        else:
+            self._send_answer(message["op"], partial(_identity, value))
+
+    def _play(self, message: dict[str, Any]) -> Any:
+        return self._begin(message)()
+
+    def _begin(self, message: dict[str, Any]) -> Work:
+        match message["op"]:
+            case "reset":
+                self._instance = Instance(self._spec)
+                task = message["task"]
+                return self._instance.reset(
+                    seed=message["seed"], task=Task.model_validate(task) if task is not None else None
+                )
+            case "call":
+                assert self._instance is not None
+                progress = self._progress if message["progress"] else None
+                return self._instance.call(message["tool"], message["arguments"], progress)
+            case _:
+                return self._instance.close() if self._instance is not None else _nothing
+
+    def _send_answer(self, op: str, work: Work) -> None:
+        broken: BaseException | None = None
+        try:
+            value = work()
+            if inspect.isawaitable(value):
+                value = asyncio.run(_awaiting(value))
+            answer = encode(_said(op, value))
+        except InvalidArguments as error:
+            answer = encode({"refused": "arguments", "message": str(error)})
+        except ToolError as error:
+            answer = encode({"refused": "tool", "message": str(error)})
+        except BaseException as error:
+            broken = error
+            answer = encode({"broken": _told(error)})
+        self._send(answer)
+        if isinstance(broken, KeyboardInterrupt):
+            raise broken
+
+    def _progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        self._send(encode({"progress": [progress, total, message]}))
+
+    def _send(self, frame: bytes) -> None:
+        with self._sending:
+            left = memoryview(frame)
+            while left:
+                try:
+                    left = left[self._sock.send(left) :]
+                except BlockingIOError:
+                    # In an event loop, in which progress cannot be awaited; the gateway always reads on.
+                    select.select([], [self._sock], [])
+
+
+def _said(op: str, value: Any) -> dict[str, Any]:
+    if op == "call" and type(value) is str:
+        # The most common one, by a short way.
+        return {"content": (text_block(value),)}
+    if op == "close":
+        return {"closed": True}
+    if op == "reset":
+        value = observe(value)
+        return {"content": value.content, "structured": value.structured_content}
+    result = StepResult.of(value)
+    said: dict[str, Any] = {"content": result.observation.content}
+    # What a step mostly has not is mostly not sent.
+    if result.observation.structured_content is not None:
+        said["structured"] = result.observation.structured_content
+    if result.reward is not None:
+        said["reward"] = result.reward
+    if result.terminated:
+        said["terminated"] = True
+    if result.truncated:
+        said["truncated"] = True
+    if result.info:
+        said["info"] = result.info
+    return said
+
+
+def _told(error: BaseException) -> str:
+    """The traceback, for the gateway's log."""
+    text = "".join(traceback.format_exception(error))
+    return text if len(text) <= 20_000 else f"{text[:10_000]}\n...\n{text[-10_000:]}"
+
+
+async def _awaiting(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _nothing() -> None:
+    """There is nothing to close."""

@@ -1,0 +1,268 @@
+"""The gateway's side of an episode's process: asks it, kills it, and learns of its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from envport.errors import WorkerLost
+from envport.runtimes.base import ProgressSink
+from envport.runtimes.frames import FrameError, Frames, encode
+
+__all__ = ["EpisodeProcess"]
+
+_CHUNK = 65_536
+# A killed process is gone at once, unless the kernel waits for something in its name.
+_KILL_SECONDS = 5.0
+# Of what is left in the socket of a dead process; something that it started may go on writing.
+_LAST_CHUNKS = 16
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class EpisodeProcess:
+    """A process that plays one episode.
+
+    Its death is not taken from the end of its socket, which something that it started may hold open, but from the
+    zygote, which is its parent.
+
+    Args:
+        sock: The gateway's end of the socketpair.
+        on_gone: Called once when the process is gone and everything that it held is released.
+    """
+
+    def __init__(self, sock: socket.socket, on_gone: Callable[[], None]):
+        self.on_lost: Callable[[WorkerLost], None] | None = None
+        self.lost: WorkerLost | None = None
+        self._sock = sock
+        self._on_gone = on_gone
+        self._loop = asyncio.get_running_loop()
+        self._gone = self._loop.create_future()
+        self._pidfd: int | None = None
+        self._killed = False
+        self._given_up: asyncio.TimerHandle | None = None
+        self._why: WorkerLost | None = None
+        self._frames = Frames()
+        self._unsent = bytearray()
+        self._answer: asyncio.Future[dict[str, Any]] | None = None
+        self._progress: ProgressSink | None = None
+        sock.setblocking(False)
+        self._loop.add_reader(sock.fileno(), self._read)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is being asked something."""
+        return self._answer is not None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id as seen from here; `None` before it is born and after its end."""
+        if self._pidfd is None:
+            return None
+        for line in Path(f"/proc/self/fdinfo/{self._pidfd}").read_text("ascii").splitlines():
+            if line.startswith("Pid:") and (pid := int(line.split()[1])) > 0:
+                return pid
+        return None
+
+    def born(self, pidfd: int) -> None:
+        """Take hold of the process, by a descriptor that can mean no other one."""
+        if self.lost is not None:
+            os.close(pidfd)
+            return
+        self._pidfd = pidfd
+        if self._killed:
+            self._signal()
+
+    async def ask(
+        self,
+        message: dict[str, Any],
+        seconds: float | None,
+        overdue: Callable[[], WorkerLost],
+        progress: ProgressSink | None = None,
+    ) -> Mapping[str, Any]:
+        """Send a message and wait for its answer. If that takes too long or is cancelled, the process is killed.
+
+        Args:
+            message: Plain data.
+            seconds: How long the answer may take.
+            overdue: Makes the error for an answer that takes longer.
+            progress: Where the progress that is reported until then goes.
+
+        Raises:
+            WorkerLost: The process died.
+            FrameError: The message is too large.
+            TypeError: The message is not plain data.
+        """
+        frame = encode(message)
+        if self.lost is not None:
+            raise self.lost
+        assert self._answer is None
+        self._answer = answer = self._loop.create_future()
+        self._progress = progress
+        timer = self._loop.call_later(seconds, self._overdue, overdue) if seconds is not None else None
+        try:
+            self._send(frame)
+            return await answer
+        except asyncio.CancelledError:
+            self.kill()
+            raise
+        finally:
+            self._answer = self._progress = None
+            if timer is not None:
+                timer.cancel()
+
+    def kill(self, why: WorkerLost | None = None) -> None:
+        """Kill it.
+
+        Args:
+            why: What its loss is reported as; the first one that was given counts.
+        """
+        self._why = self._why or why
+        if self._killed or self.lost is not None:
+            return
+        self._killed = True
+        self._signal()
+        self._given_up = self._loop.call_later(_KILL_SECONDS, self.died, None, "")
+
+    async def gone(self) -> None:
+        """Wait until it is gone."""
+        await asyncio.shield(self._gone)
+
+    def died(self, status: int | None, stderr: str) -> None:
+        """Learn that it has died.
+
+        Args:
+            status: The wait status; `None` if it is not known.
+            stderr: The last of its standard error.
+        """
+        if self.lost is not None:
+            return
+        # What it said before it died counts.
+        with contextlib.suppress(OSError, FrameError):
+            for _ in range(_LAST_CHUNKS):
+                if not self._read_some():
+                    break
+        lost = self._why or WorkerLost("The environment's process was lost.")
+        if status is not None:
+            lost = _with_status(self._why, status, stderr)
+        self.lost = lost
+        self._release()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(lost)
+        elif self.on_lost is not None:
+            self.on_lost(lost)
+        self._gone.set_result(None)
+        self._on_gone()
+
+    def memory(self) -> int:
+        """Bytes of memory that it takes and no file has; 0 once it is gone."""
+        try:
+            _, resident, shared, *_ = Path(f"/proc/{self.pid}/statm").read_text("ascii").split()
+        except OSError:
+            return 0
+        return (int(resident) - int(shared)) * _PAGE
+
+    def _signal(self) -> None:
+        if self._pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def _release(self) -> None:
+        if self._given_up is not None:
+            self._given_up.cancel()
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_writer(self._sock.fileno())
+        self._sock.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def _overdue(self, overdue: Callable[[], WorkerLost]) -> None:
+        self.kill(overdue())
+
+    def _send(self, frame: bytes) -> None:
+        try:
+            sent = self._sock.send(frame)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            # It is dying, of which the zygote will tell.
+            return
+        if sent < len(frame):
+            self._unsent += memoryview(frame)[sent:]
+            self._loop.add_writer(self._sock.fileno(), self._send_more)
+
+    def _send_more(self) -> None:
+        try:
+            del self._unsent[: self._sock.send(memoryview(self._unsent)[:_CHUNK])]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._unsent.clear()
+        if not self._unsent:
+            self._loop.remove_writer(self._sock.fileno())
+
+    def _read(self) -> None:
+        try:
+            open_still = self._read_some()
+        except BlockingIOError:
+            return
+        except OSError:
+            open_still = False
+        except FrameError as error:
+            self._loop.remove_reader(self._sock.fileno())
+            self.kill(WorkerLost(f"The environment's process broke the protocol: {error}."))
+            return
+        if not open_still:
+            # Mostly it is dead, and the zygote will say of what; if not, it has left itself without a voice.
+            self._loop.remove_reader(self._sock.fileno())
+            self.kill()
+
+    def _read_some(self) -> bool:
+        """Read what there is; whether there may be more."""
+        data = self._sock.recv(_CHUNK)
+        for message in self._frames.feed(data):
+            self._take(message)
+        return bool(data)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "progress" in message:
+            self._report(message["progress"])
+        elif self._answer is not None and not self._answer.done():
+            self._answer.set_result(message)
+        else:
+            raise FrameError("nothing was asked")
+
+    def _report(self, progress: Any) -> None:
+        match progress:
+            case [int() | float() as done, int() | float() | None as total, str() | None as text]:
+                # A thread of the environment's may report after its call has ended.
+                if self._progress is not None:
+                    self._progress(done, total, text)
+            case _:
+                raise FrameError("a report of progress is malformed")
+
+
+def _with_status(why: WorkerLost | None, status: int, stderr: str) -> WorkerLost:
+    name = _signal_name(os.WTERMSIG(status)) if os.WIFSIGNALED(status) else None
+    reason: Literal["worker_lost", "deadline", "out_of_memory"] = "worker_lost" if why is None else why.reason
+    # A process that was to be killed may have died of something else before.
+    if why is not None and (reason != "worker_lost" or name == "SIGKILL"):
+        message = why.message
+    elif name is not None:
+        message = f"The environment's process was ended by {name}."
+    else:
+        message = f"The environment's process ended with exit code {os.waitstatus_to_exitcode(status)}."
+    return WorkerLost(message, reason, signal_name=name, stderr=stderr)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

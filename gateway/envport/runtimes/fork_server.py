@@ -1,0 +1,241 @@
+"""The gateway's side of a zygote: starts it, has it fork, and passes on what it tells of its children."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from envport.errors import ConfigurationError, InvalidEnvironment, WorkerLost
+from envport.registry import EnvironmentSpec
+from envport.runtimes.episode_process import EpisodeProcess
+from envport.runtimes.frames import MAX_PACKET
+from envport.runtimes.origin import Origin
+
+__all__ = ["ForkServer"]
+
+_SECRETS = ("ENVPORT_TOKEN", "ENVPORT_TOKENS_FILE", "ENVPORT_SECRET")
+_HIDDEN = ("/tmp/", "/dev/")
+_LOAD_SECONDS = 300.0
+_END_SECONDS = 10.0
+# More would wait in the socket, of which a packet with a descriptor takes much.
+_FORKS_AT_ONCE = 8
+
+
+class ForkServer:
+    """The zygote of one environment, and the processes that it has forked.
+
+    Args:
+        spec: The environment.
+
+    Raises:
+        ConfigurationError: It cannot be run in a process of its own here.
+    """
+
+    def __init__(self, spec: EnvironmentSpec):
+        self.spec = spec
+        self.alive = True
+        self.base_memory = 0
+        self._loop = asyncio.get_running_loop()
+        self._numbers = itertools.count()
+        self._processes: dict[int, EpisodeProcess] = {}
+        self._forks: dict[int, asyncio.Future[int]] = {}
+        self._loaded: asyncio.Future[int] = self._loop.create_future()
+        self._turn = asyncio.Semaphore(_FORKS_AT_ONCE)
+        self._origin = Origin.of(spec)
+        self._sock, self._zygote = _start(spec, self._origin)
+        self._loop.add_reader(self._sock.fileno(), self._read)
+
+    @property
+    def processes(self) -> list[EpisodeProcess]:
+        """The processes that are there."""
+        return list(self._processes.values())
+
+    async def load(self) -> None:
+        """Have it load the environment.
+
+        Raises:
+            ConfigurationError: It cannot be loaded there.
+        """
+        message = {"load": self._origin.data(), "pythonpath": os.environ.get("PYTHONPATH")}
+        packet = json.dumps(message).encode("ascii")
+        if len(packet) > MAX_PACKET:
+            raise ConfigurationError(f"the options of environment {self.spec.name!r} are too large")
+        try:
+            self._sock.send(packet)
+            async with asyncio.timeout(_LOAD_SECONDS):
+                self.base_memory = await self._loaded
+        except (OSError, TimeoutError):
+            raise InvalidEnvironment(
+                f"environment {self.spec.name!r} could not be loaded in a process of its own: the process ended, "
+                f"or took longer than {_LOAD_SECONDS:g} s"
+            ) from None
+
+    async def fork(self) -> EpisodeProcess:
+        """Make a process for an episode.
+
+        Raises:
+            WorkerLost: It could not be made.
+        """
+        async with self._turn:
+            if not self.alive:
+                raise _lost()
+            number = next(self._numbers)
+            ours, theirs = socket.socketpair()
+            process = EpisodeProcess(ours, partial(self._forget, number))
+            self._processes[number] = process
+            self._forks[number] = born = self._loop.create_future()
+            try:
+                with theirs:
+                    socket.send_fds(self._sock, [json.dumps({"fork": number}).encode("ascii")], [theirs.fileno()])
+                await born
+            except BaseException as error:
+                process.kill()
+                if isinstance(error, OSError):
+                    process.died(None, "")
+                    raise WorkerLost(f"The environment's process could not be made: {error.strerror}.") from None
+                raise
+            finally:
+                del self._forks[number]
+            return process
+
+    async def stop(self) -> None:
+        """End the zygote, and with it everything that it forked."""
+        for process in self.processes:
+            process.on_lost = None
+        self._end()
+        with anyio.move_on_after(_END_SECONDS):
+            await anyio.to_thread.run_sync(self._zygote.wait, abandon_on_cancel=True)
+        if self._zygote.returncode is None:
+            self._zygote.kill()
+            self._zygote.wait()
+
+    def _forget(self, number: int) -> None:
+        self._processes.pop(number, None)
+
+    def _read(self) -> None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._sock, MAX_PACKET, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors = b"", []
+        if data:
+            self._take(json.loads(data), descriptors)
+        else:
+            self._end()
+
+    def _take(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        match message:
+            case {"forked": number}:
+                self._born(number, descriptors[0])
+            case {"unforked": number, "why": why}:
+                self._unborn(number, WorkerLost(f"The environment's process could not be made: {why}."))
+            case {"died": number, "status": status, "stderr": stderr}:
+                if (process := self._processes.get(number)) is not None:
+                    process.died(status, stderr)
+            case {"loaded": memory}:
+                self._loaded.set_result(memory)
+            case {"failed": why}:
+                self._loaded.set_exception(
+                    InvalidEnvironment(
+                        f"environment {self.spec.name!r} cannot be loaded in a process of its own:\n{why}"
+                    )
+                )
+            case _:
+                raise AssertionError(message)
+
+    def _born(self, number: int, pidfd: int) -> None:
+        process, born = self._processes.get(number), self._forks.get(number)
+        if process is None:
+            # It was given up in the meantime; the zygote still has to be rid of it.
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+            return
+        process.born(pidfd)
+        if born is not None and not born.done():
+            born.set_result(pidfd)
+
+    def _unborn(self, number: int, error: WorkerLost) -> None:
+        if (born := self._forks.get(number)) is not None and not born.done():
+            born.set_exception(error)
+        if (process := self._processes.get(number)) is not None:
+            process.died(None, "")
+
+    def _end(self) -> None:
+        """Let go of the zygote, which then kills its children, or is dead and they with it."""
+        if not self.alive:
+            return
+        self.alive = False
+        self._loop.remove_reader(self._sock.fileno())
+        self._sock.close()
+        if not self._loaded.done():
+            self._loaded.set_exception(ConnectionResetError())
+        for born in self._forks.values():
+            if not born.done():
+                born.set_exception(_lost())
+        for process in self.processes:
+            process.kill(_lost())
+            process.died(None, "")
+
+
+def _lost() -> WorkerLost:
+    return WorkerLost("The process from which the environment's processes are made was lost.")
+
+
+def _start(spec: EnvironmentSpec, origin: Origin) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    paths = [os.path.abspath(path) for path in sys.path]
+    command = [sys.executable, "-P", "-m", "envport.runtimes.zygote"]
+    if spec.cls.sandbox:
+        command = [*_sandbox([*paths, os.path.dirname(origin.file)]), *command]
+    # Who may play and control the gateway is none of the environment's business.
+    environ = {key: value for key, value in os.environ.items() if key not in _SECRETS}
+    environ["PYTHONPATH"] = os.pathsep.join(paths)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # In a session of its own: signals of the terminal end the gateway, and then that ends this.
+    with theirs, ExitStack() as on_error:
+        on_error.callback(ours.close)
+        zygote = subprocess.Popen(
+            [*command, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            pass_fds=[theirs.fileno()],
+            env=environ,
+            start_new_session=True,
+        )
+        on_error.pop_all()
+    ours.setblocking(False)
+    return ours, zygote
+
+
+def _sandbox(paths: list[str]) -> list[str]:
+    """The command that runs another one without a network and with nothing to write to but its own `/tmp`.
+
+    Args:
+        paths: Where code is; what of it lies beneath `/tmp` has to be seen there too.
+    """
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise ConfigurationError(
+            "a sandboxed environment needs bubblewrap, which is not installed: apt-get install bubblewrap"
+        )
+    code = {path for path in (*paths, sys.prefix, sys.base_prefix) if path.startswith(_HIDDEN)}
+    return [
+        bwrap,
+        *("--unshare-all", "--die-with-parent", "--new-session"),
+        *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"),
+        *(word for path in sorted(code) for word in ("--ro-bind-try", path, path)),
+        "--",
+    ]

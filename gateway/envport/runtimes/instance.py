@@ -1,0 +1,62 @@
+"""An instance of an environment and how its methods are called, the same in whatever runs it."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from envport.registry import EnvironmentSpec
+from envport.runtimes.base import ProgressSink
+from envport.types import Task
+
+__all__ = ["Instance", "runs_async"]
+
+Work = Callable[[], Any]
+"""A method with its arguments; what it returns may be awaitable."""
+
+
+class Instance:
+    """A new instance of an environment.
+
+    Args:
+        spec: The environment.
+    """
+
+    def __init__(self, spec: EnvironmentSpec):
+        self._tools = spec.tools
+        self._environment = spec.make()
+
+    def reset(self, *, seed: int, task: Task | None) -> Work:
+        """What starts the episode; returns the first observation as the environment gives it."""
+        self._environment.rng = random.Random(seed)
+        return partial(self._environment.reset, seed=seed, task=task)
+
+    def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> Work:
+        """What calls a tool; returns the observation or `Step` as the environment gives it.
+
+        Raises:
+            InvalidArguments: The arguments break the tool's schema.
+        """
+        spec = self._tools[tool]
+        bound = spec.bind(arguments)
+        if spec.progress is not None:
+            bound[spec.progress] = progress or _silent
+        method = getattr(self._environment, spec.method)
+        return partial(method, spec.name, bound) if spec.by_name else partial(method, **bound)
+
+    def close(self) -> Work:
+        """What releases what the episode holds."""
+        return self._environment.close
+
+
+def runs_async(spec: EnvironmentSpec) -> bool:
+    """Whether any method of the environment has to run in an event loop."""
+    methods = {"reset", "close", *(tool.method for tool in spec.tools.values())}
+    return any(inspect.iscoroutinefunction(getattr(spec.cls, method, None)) for method in methods)
+
+
+def _silent(progress: float, total: float | None = None, message: str | None = None) -> None:
+    """Takes the progress that nobody asked for."""

@@ -1,0 +1,119 @@
+"""Where an environment comes from, as plain data: so that another process can find the same one."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from envport.environment import Environment
+from envport.errors import ConfigurationError, EnvironmentNotFound, InvalidEnvironment, InvalidOption
+from envport.registry import EnvironmentSpec
+
+__all__ = ["Origin"]
+
+_SCRIPT = "__envport_script__"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an environment's class is found, and what it is made with.
+
+    Attributes:
+        name: The name under which it is served.
+        module: The module of its class.
+        file: The file of its class, where that is not a module that can be imported.
+        qualname: The class within the module.
+        options: The constructor's keyword arguments, as JSON values.
+        fingerprint: Of its tool listing.
+    """
+
+    name: str
+    module: str
+    file: str
+    qualname: str
+    options: dict[str, Any]
+    fingerprint: str
+
+    @classmethod
+    def of(cls, spec: EnvironmentSpec) -> Origin:
+        """Where the environment comes from.
+
+        Raises:
+            InvalidEnvironment: Its class can be found by nobody else.
+            InvalidOption: An option is not plain data.
+        """
+        module, qualname, file = spec.cls.__module__, spec.cls.__qualname__, ""
+        if "<locals>" in qualname:
+            raise InvalidEnvironment(
+                f"{module}.{qualname} is defined within a function, where no other process can find it: "
+                "move it to the top of its module, or run it inline or in threads"
+            )
+        if module == "__main__" or module.startswith("envport_file_"):
+            # The script that is running, and a file that was given by its path, are not importable by name.
+            found = getattr(sys.modules.get(module), "__file__", None)
+            if found is None:
+                raise InvalidEnvironment(f"{qualname} is defined in no file, so no other process can find it")
+            file = str(Path(found).resolve())
+            # As multiprocessing does: under another name, so that what is meant for the script alone is not run.
+            module = _SCRIPT if module == "__main__" else module
+        return cls(spec.name, module, file, qualname, _plain_options(spec), spec.fingerprint)
+
+    def data(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self)
+
+    def load(self) -> EnvironmentSpec:
+        """Find the environment, and read its tools.
+
+        Raises:
+            ConfigurationError: It cannot be found, or is not what it was.
+        """
+        found: Any = _module_of(self.module, self.file) if self.file else importlib.import_module(self.module)
+        for part in self.qualname.split("."):
+            found = getattr(found, part)
+        spec = EnvironmentSpec(self.name, found, _read_options(found, self.options))
+        if spec.fingerprint != self.fingerprint:
+            raise ConfigurationError(
+                f"environment {self.name!r} has other tools than when the gateway was started: restart the gateway"
+            )
+        return spec
+
+
+def _module_of(name: str, file: str) -> ModuleType:
+    found = importlib.util.spec_from_file_location(name, file)
+    if found is None or found.loader is None:
+        raise EnvironmentNotFound(f"there is no Python file {file}")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module
+
+
+def _plain_options(spec: EnvironmentSpec) -> dict[str, Any]:
+    try:
+        return to_jsonable_python(dict(spec.options))
+    except PydanticSerializationError as error:
+        raise InvalidOption(
+            f"environment {spec.name!r} cannot be run in another process: an option is not plain data: {error}"
+        ) from None
+
+
+def _read_options(cls: type[Environment], options: dict[str, Any]) -> dict[str, Any]:
+    hints = get_type_hints(cls.__init__, include_extras=True) if inspect.isfunction(cls.__init__) else {}
+    read: dict[str, Any] = {}
+    for key, value in options.items():
+        adapter = TypeAdapter[Any](hints.get(key, Any), config=ConfigDict(arbitrary_types_allowed=True))
+        try:
+            read[key] = adapter.validate_python(value)
+        except ValidationError:
+            read[key] = value
+    return read

@@ -1,0 +1,206 @@
+"""Running each episode in a process of its own: what one of them does ends that one, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import resource
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from envport.environment import Environment
+from envport.errors import InvalidArguments, ToolError, WorkerLost
+from envport.registry import EnvironmentSpec
+from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker
+from envport.runtimes.episode_process import EpisodeProcess
+from envport.runtimes.fork_server import ForkServer
+from envport.runtimes.frames import FrameError
+from envport.runtimes.local import overdue
+from envport.runtimes.watchdog import Watchdog
+from envport.types import Observation, Task
+
+__all__ = ["EnvironmentBroke", "ProcessRuntime"]
+
+_CLOSE_SECONDS = 5.0
+
+
+class EnvironmentBroke(Exception):
+    """An environment's own exception, with the traceback that its process gave; for the log, never for the wire."""
+
+
+class ProcessRuntime:
+    """Runs every episode in a process of its own, forked from one that has loaded the environment (Linux)."""
+
+    def __init__(self) -> None:
+        self._servers: dict[int, asyncio.Task[ForkServer]] = {}
+        self._watchdog = Watchdog()
+
+    async def prepare(self, spec: EnvironmentSpec) -> None:
+        """Start the process that the episodes' processes are forked from.
+
+        Raises:
+            ConfigurationError: The environment cannot be loaded there.
+        """
+        await self._server(spec)
+
+    async def open(
+        self, spec: EnvironmentSpec, bounds: Bounds = UNBOUNDED, on_lost: Callable[[WorkerLost], None] | None = None
+    ) -> Worker:
+        """Make a process; the instance is made in it when it is reset.
+
+        Raises:
+            ConfigurationError: The environment cannot be loaded in a process of its own.
+            WorkerLost: The process could not be made.
+        """
+        try:
+            async with asyncio.timeout(bounds.reset_seconds):
+                server = await self._server(spec)
+                process = await server.fork()
+        except TimeoutError:
+            raise overdue("Making the environment's process", bounds.reset_seconds) from None
+        process.on_lost = on_lost
+        return _ProcessWorker(spec, bounds, process, server.base_memory, self._watchdog)
+
+    def load(self) -> Load:
+        """How much is running."""
+        processes = [process for server in self._running() for process in server.processes]
+        return Load(len(processes), sum(process.busy for process in processes))
+
+    async def drain(self) -> None:
+        """Kill every process."""
+        tasks, self._servers = list(self._servers.values()), {}
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, ForkServer):
+                await result.stop()
+
+    def _running(self) -> list[ForkServer]:
+        done = [task for task in self._servers.values() if task.done() and not task.cancelled()]
+        return [task.result() for task in done if task.exception() is None]
+
+    async def _server(self, spec: EnvironmentSpec) -> ForkServer:
+        known = self._servers.get(id(spec))
+        if known is None or _is_over(known):
+            _allow_descriptors()
+            known = self._servers[id(spec)] = asyncio.create_task(_start(spec, known))
+        # Whoever goes away does not take the others' server along.
+        return await asyncio.shield(known)
+
+
+async def _start(spec: EnvironmentSpec, before: asyncio.Task[ForkServer] | None) -> ForkServer:
+    if before is not None and not before.cancelled() and before.exception() is None:
+        await before.result().stop()
+    server = ForkServer(spec)
+    try:
+        await server.load()
+    except BaseException:
+        await server.stop()
+        raise
+    return server
+
+
+def _is_over(task: asyncio.Task[ForkServer]) -> bool:
+    if not task.done():
+        return False
+    return task.cancelled() or task.exception() is not None or not task.result().alive
+
+
+def _allow_descriptors() -> None:
+    """Every episode takes two descriptors of the gateway; the usual limit of 1,024 is only a default."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class _ProcessWorker:
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        bounds: Bounds,
+        process: EpisodeProcess,
+        base_memory: int,
+        watchdog: Watchdog,
+    ):
+        self._spec = spec
+        self._bounds = bounds
+        self._process = process
+        self._watchdog = watchdog
+        self._most_memory = base_memory + int(bounds.memory_mb * 2**20) if bounds.memory_mb is not None else None
+        self._call_overdue = partial(overdue, "The call", bounds.call_seconds)
+        self._reset_overdue = partial(overdue, "Making and resetting the environment", bounds.reset_seconds)
+
+    async def reset(self, *, seed: int, task: Task | None) -> Observation:
+        given = task.model_dump() if task is not None else None
+        # What is not plain data has to fail here, and not to arrive as something else.
+        json.dumps(given)
+        message = {"op": "reset", "seed": seed, "task": given}
+        result = await self._ask(message, self._bounds.reset_seconds, self._reset_overdue)
+        return result.observation
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> StepResult:
+        message = {"op": "call", "tool": tool, "arguments": arguments, "progress": progress is not None}
+        try:
+            return await self._ask(message, self._bounds.call_seconds, self._call_overdue, progress)
+        except RecursionError:
+            raise InvalidArguments("The arguments are nested too deeply to be checked.") from None
+        except FrameError as error:
+            raise InvalidArguments(f"The arguments are too large: {error}.") from None
+
+    async def close(self) -> None:
+        process = self._process
+        process.on_lost = None
+        try:
+            # One that has nothing of its own to release is not asked to.
+            if process.lost is None and self._spec.cls.close is not Environment.close:
+                what = partial(overdue, "Closing the environment", _CLOSE_SECONDS)
+                _refuse(await process.ask({"op": "close"}, _CLOSE_SECONDS, what))
+        finally:
+            process.kill()
+            await process.gone()
+
+    async def _ask(
+        self,
+        message: dict[str, Any],
+        seconds: float | None,
+        overdue: Callable[[], WorkerLost],
+        progress: ProgressSink | None = None,
+    ) -> StepResult:
+        if self._most_memory is None or self._bounds.memory_mb is None:
+            answer = await self._process.ask(message, seconds, overdue, progress)
+        else:
+            with self._watchdog.watching(self._process, self._most_memory, self._bounds.memory_mb):
+                answer = await self._process.ask(message, seconds, overdue, progress)
+        _refuse(answer)
+        try:
+            return _step(answer)
+        except ValueError as error:
+            lost = WorkerLost("The environment's process broke the protocol.")
+            self._process.kill(lost)
+            raise lost from error
+
+
+def _step(answer: Mapping[str, Any]) -> StepResult:
+    """Read what a tool returned: nothing that comes from an environment's process is taken on trust."""
+    reward, info = answer.get("reward"), answer.get("info", {})
+    if reward is not None and not (type(reward) is float and math.isfinite(reward)):
+        raise ValueError("the reward is no finite number")
+    if not isinstance(info, dict):
+        raise ValueError("the info is no object")
+    return StepResult(
+        observation=Observation(content=answer.get("content", ()), structured_content=answer.get("structured")),
+        reward=reward,
+        terminated=answer.get("terminated") is True,
+        truncated=answer.get("truncated") is True,
+        info=cast("dict[str, Any]", info),
+    )
+
+
+def _refuse(answer: Mapping[str, Any]) -> None:
+    """Raise what the environment raised."""
+    if "refused" in answer:
+        raise (InvalidArguments if answer["refused"] == "arguments" else ToolError)(str(answer.get("message")))
+    if "broken" in answer:
+        raise EnvironmentBroke(f"in the episode's process:\n{answer['broken']}")

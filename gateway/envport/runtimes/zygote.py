@@ -1,0 +1,276 @@
+"""A process that has loaded an environment and forks a copy of itself for each episode.
+
+It is started afresh by the gateway and never forked from it, has one thread, and does nothing else: so forking it is
+safe, takes a few milliseconds, and the copies share its memory. It is also the one who knows how they die, because it
+is their parent.
+
+The gateway and the zygote talk over a socketpair of packets (`SOCK_SEQPACKET`), each a JSON object:
+
+| from | message | descriptor |
+|---|---|---|
+| gateway | `{"load": origin}`, once | |
+| zygote | `{"loaded": bytes of private memory}` or `{"failed": traceback}` | |
+| gateway | `{"fork": id}` | the episode's end of a socketpair |
+| zygote | `{"forked": id}` | the process (pidfd) |
+| zygote | `{"unforked": id, "why": text}` | |
+| zygote | `{"died": id, "status": wait status, "stderr": text}` | |
+
+When the gateway's end is closed, however that came to be, everything here is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from envport.registry import EnvironmentSpec
+from envport.runtimes.child import die_with_parent, rehearse, set_subreaper, settle_in, work
+from envport.runtimes.frames import MAX_PACKET, STDERR_TAIL
+from envport.runtimes.origin import Origin
+
+__all__ = ["main"]
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(slots=True)
+class _Child:
+    """An episode's process.
+
+    Attributes:
+        id: The gateway's number for it.
+        pid: Its process id.
+        stderr: Where its standard error is read.
+        tail: The last of it.
+    """
+
+    id: int
+    pid: int
+    stderr: int
+    tail: bytes = b""
+
+    def read(self) -> bool:
+        """Read what it wrote; whether there may be more."""
+        try:
+            data = os.read(self.stderr, 65536)
+        except BlockingIOError:
+            return False
+        self.tail = (self.tail + data)[-STDERR_TAIL:]
+        return bool(data)
+
+
+def main(control: int) -> NoReturn:
+    """Load what the gateway says, and fork when it says.
+
+    Args:
+        control: Descriptor of this end of the socketpair.
+    """
+    die_with_parent(signal.SIGTERM)
+    sock = socket.socket(fileno=control)
+    sock.set_inheritable(False)
+    try:
+        message = json.loads(sock.recv(MAX_PACKET) or b"null")
+        if message is None:
+            os._exit(0)
+        # The path of the gateway is set by its environment variable, which is not for the environment to see.
+        _restore_environ(message["pythonpath"])
+        spec = Origin(**message["load"]).load()
+        _ = spec.tools
+    except BaseException:
+        _send(sock, {"failed": traceback.format_exc()[-20_000:]})
+        os._exit(1)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+    rehearse()
+    # What is there now is shared by all episodes: collecting garbage would touch it, and so copy it.
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+    _Zygote(sock, spec).run()
+
+
+def _restore_environ(pythonpath: str | None) -> None:
+    os.environ.pop("PYTHONPATH", None)
+    if pythonpath is not None:
+        os.environ["PYTHONPATH"] = pythonpath
+
+
+def _send(sock: socket.socket, message: dict[str, Any], *descriptors: int) -> None:
+    # With the gateway gone there is nobody to tell; that is noticed where its messages are read.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        socket.send_fds(sock, [json.dumps(message).encode("ascii")], descriptors)
+
+
+class _Zygote:
+    def __init__(self, sock: socket.socket, spec: EnvironmentSpec):
+        self._sock = sock
+        self._spec = spec
+        self._children: dict[int, _Child] = {}
+        self._selector = selectors.DefaultSelector()
+        self._ending = False
+        self._signals, wake = socket.socketpair()
+        self._wake = wake
+        for end in (self._signals, wake):
+            end.setblocking(False)
+
+    def run(self) -> NoReturn:
+        set_subreaper()
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _note)
+        signal.signal(signal.SIGTERM, self._end)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._selector.register(self._sock, selectors.EVENT_READ)
+        self._selector.register(self._signals, selectors.EVENT_READ)
+        _send(self._sock, {"loaded": _private_memory()})
+        while not self._ending:
+            # The dead go first: their episodes wait to be told.
+            for key, _ in sorted(self._selector.select(), key=lambda event: event[0].fileobj is not self._signals):
+                self._attend(key)
+        self._leave()
+
+    def _end(self, *_: object) -> None:
+        self._ending = True
+
+    def _attend(self, key: selectors.SelectorKey) -> None:
+        if key.fileobj is self._signals:
+            with contextlib.suppress(BlockingIOError):
+                self._signals.recv(4096)
+            self._reap()
+        elif key.fileobj is self._sock:
+            self._obey()
+        else:
+            child: _Child = key.data
+            # Once it is reaped its pipe is closed, which an event of this round may not know.
+            if child.pid in self._children and not child.read():
+                self._selector.unregister(child.stderr)
+
+    def _obey(self) -> None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._sock, MAX_PACKET, 1)
+        except ConnectionResetError:
+            data, descriptors = b"", []
+        if not data:
+            self._ending = True
+            return
+        number: int = json.loads(data)["fork"]
+        try:
+            self._fork(number, descriptors[0])
+        except OSError as error:
+            _send(self._sock, {"unforked": number, "why": str(error)})
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _fork(self, number: int, sock: int) -> None:
+        ours, theirs = os.pipe()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(ours)
+            os.close(theirs)
+            raise
+        if pid == 0:
+            try:
+                work(settle_in(sock, theirs), self._spec)
+            finally:
+                os._exit(1)
+        os.close(theirs)
+        os.set_blocking(ours, False)
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+        self._children[pid] = child = _Child(number, pid, ours)
+        self._selector.register(ours, selectors.EVENT_READ, child)
+        # Not reaped before the next round, so that this cannot be another process of the same number.
+        pidfd = os.pidfd_open(pid)
+        try:
+            _send(self._sock, {"forked": number}, pidfd)
+        finally:
+            os.close(pidfd)
+
+    def _reap(self) -> None:
+        """Tell of the children that died, once nothing that they started is left."""
+        died = False
+        while (pid := _dead()) is not None:
+            died = True
+            child = self._children.get(pid)
+            if child is not None:
+                # Its group goes while its number is still taken.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            if child is not None:
+                self._bury(child, status)
+        if died:
+            self._kill_strays()
+
+    def _bury(self, child: _Child, status: int) -> None:
+        del self._children[child.pid]
+        # As much as a pipe holds; whoever else has it open may write on for ever.
+        child.read()
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(child.stderr)
+        os.close(child.stderr)
+        stderr = child.tail.decode("utf-8", "replace")
+        _send(self._sock, {"died": child.id, "status": status, "stderr": stderr})
+
+    def _kill_strays(self) -> None:
+        """Kill what the dead left behind, which is ours now because each of them adopted its own (see child.py)."""
+        try:
+            pids = Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii").split()
+        except OSError:
+            return
+        for pid in map(int, pids):
+            if pid not in self._children:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _leave(self) -> NoReturn:
+        """Kill everything, and end once nothing is left."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._sock.close()
+        # Whatever cannot be killed must not keep this process.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(5)
+        for pid in list(self._children):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, 0)
+            except ChildProcessError:
+                os._exit(0)
+            self._children.pop(pid, None)
+            self._kill_strays()
+
+
+def _dead() -> int | None:
+    """A child that has ended and is not reaped yet."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return found.si_pid if found is not None else None
+
+
+def _note(*_: object) -> None:
+    """Lets a signal interrupt what waits, which the wake-up descriptor then has noted."""
+
+
+def _private_memory() -> int:
+    """Bytes of memory that are no file's: what a forked copy starts out with."""
+    _, resident, shared, *_ = Path("/proc/self/statm").read_text("ascii").split()
+    return (int(resident) - int(shared)) * _PAGE
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

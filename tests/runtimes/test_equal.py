@@ -1,0 +1,195 @@
+"""What an environment gives does not depend on what runs it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from harness import running
+from runtime_environments import SECRET, Everything, Gentle
+from runtimes import KINDS, play, serving
+
+from envport import Client, Task
+from envport.environment import RuntimeKind
+from envport.episodes import CallResult, Episode
+from envport.errors import EpisodeFailed, EpisodeOver, InvalidArguments
+from envport.registry import EnvironmentSpec, load
+
+EVERYTHING = EnvironmentSpec("everything", Everything)
+GENTLE = EnvironmentSpec("gentle", Gentle)
+OTHERS = KINDS[1:]
+
+SCRIPT: list[tuple[str, dict[str, Any]]] = [
+    ("draw", {}),
+    ("options", {}),
+    *(("give", {"what": what}) for what in ("text", "nothing", "number", "image", "model", "data", "mixed", "odd")),
+    ("say", {"text": 'it\'s "quoted"\n\x00 Größe 😀'}),
+    ("say", {"text": "a\ud800b"}),
+    ("say", {"text": "x" * 300_000}),
+    ("nest", {"value": {"a": [1, 1.0, -0.0, 2**70, None, True, {"": []}]}}),
+    ("fill", {"characters": 3_000_000}),
+    ("earn", {}),
+    ("earn", {"reward": 0.1}),
+    ("earn", {"reward": -1.0}),
+    ("refuse", {}),
+    # Refused arguments.
+    ("say", {}),
+    ("say", {"text": 1}),
+    ("say", {"text": "a", "loud": True}),
+    ("give", {"what": "it"}),
+    ("earn", {"reward": "1"}),
+    ("nest", {"value": [float("nan")]}),
+    ("shout", {"text": "out\n" * 3}),
+    ("draw", {}),
+    ("earn", {"reward": 1.0, "ends": "terminated"}),
+    ("draw", {}),
+]
+
+
+async def attempt(episode: Episode, tool: str, arguments: dict[str, Any]) -> CallResult | tuple[str, str]:
+    try:
+        return await episode.call(tool, arguments)
+    except (InvalidArguments, EpisodeFailed, EpisodeOver) as error:
+        return type(error).__name__, str(error)
+
+
+async def story(kind: RuntimeKind, seed: int = 3) -> dict[str, Any]:
+    """Everything that comes of a script."""
+    async with serving(EVERYTHING, runtime=kind) as episodes:
+        episode = await episodes.open("everything", principal="me", seed=seed)
+        results = [await attempt(episode, tool, arguments) for tool, arguments in SCRIPT]
+        info = episode.info().model_dump(exclude={"episode_id", "created_at", "ended_at", "environment_seconds"})
+        _, records, _ = await episodes.trajectories.read(episode.handle)
+        return {
+            "first": episode.first_observation,
+            "results": results,
+            "info": info,
+            "records": [record.model_dump(exclude={"started_at", "seconds"}) for record in records],
+        }
+
+
+@pytest.fixture(scope="module")
+def inline_story() -> dict[str, Any]:
+    return asyncio.run(story("inline"))
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+async def test_the_same_calls_give_the_same(kind: RuntimeKind, inline_story: dict[str, Any]):
+    told = await story(kind)
+    for mine, its in zip(told["results"], inline_story["results"], strict=True):
+        assert mine == its
+    assert told == inline_story
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_same_seed_gives_the_same_and_another_another(kind: RuntimeKind, inline_story: dict[str, Any]):
+    assert (await story(kind, seed=3))["first"] == inline_story["first"]
+    assert (await story(kind, seed=4))["first"] != inline_story["first"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_reset_starts_over(kind: RuntimeKind):
+    async with serving(EVERYTHING, runtime=kind) as episodes:
+        episode = await episodes.open("everything", principal="me", seed=5)
+        drawn = await play(episode, "draw")
+        await episodes.reset(episode)
+        assert await play(episode, "draw") == drawn
+        await episodes.reset(episode, seed=6)
+        assert await play(episode, "draw") != drawn
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_tasks_arrive_whole(kind: RuntimeKind):
+    task = Task(id="t", prompt="Do it.", metadata={"answer": [1, 2.5, None, "\ud800", {"deep": True}]})
+    async with serving(EVERYTHING, runtime=kind) as episodes:
+        episode = await episodes.open("everything", principal="me", task=task, seed=1)
+    assert episode.first_observation.structured_content is not None
+    given = episode.first_observation.structured_content["task"]
+    assert given["metadata"]["answer"][:3] == [1, 2.5, None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_options_arrive_as_their_types(kind: RuntimeKind):
+    spec = load("runtime_environments:Everything?greeting=Hi&numbers=[3,4]&folder=/tmp")
+    async with serving(spec, runtime=kind) as episodes:
+        episode = await episodes.open("everything", principal="me")
+        assert episode.first_observation.text.startswith("Hi")
+        (block,) = (await episode.call("options", {})).observation.content
+    assert block["text"] == '{"options": [[3, 4], "/tmp", "PosixPath"]}'
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tool", ["boom", "leave", "strange"])
+async def test_what_breaks_ends_the_episode_and_says_nothing_of_the_inside(
+    kind: RuntimeKind, tool: str, caplog: pytest.LogCaptureFixture
+):
+    async with serving(EVERYTHING, runtime=kind) as episodes:
+        episode = await episodes.open("everything", principal="me")
+        await episode.call("earn", {"reward": 1.0})
+        with pytest.raises(EpisodeFailed) as failed:
+            await episode.call(tool, {})
+        with pytest.raises(EpisodeOver):
+            await episode.call("draw", {})
+    assert episode.outcome is not None
+    assert (episode.status, episode.outcome.reason, episode.outcome.infrastructure) == (
+        "failed",
+        "environment_error",
+        True,
+    )
+    assert episode.reward is None
+    assert SECRET not in f"{failed.value} {episode.outcome}"
+    if tool == "boom":
+        assert SECRET in caplog.text, "the log does not say what happened"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_progress_arrives_in_order_and_only_where_it_was_asked_for(kind: RuntimeKind):
+    heard: list[tuple[float, float | None, str | None]] = []
+
+    def hear(progress: float, total: float | None = None, message: str | None = None) -> None:
+        heard.append((progress, total, message))
+
+    async with serving(EVERYTHING, runtime=kind) as episodes:
+        episode = await episodes.open("everything", principal="me")
+        await episode.call("toil", {"steps": 3}, hear)
+        await episode.call("toil", {"steps": 3})
+    assert heard == [(1, 3, "step 1"), (2, 3, "step 2"), (3, None, None)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_async_environments_have_an_event_loop_that_runs_on(kind: RuntimeKind):
+    async with serving(GENTLE, runtime=kind) as episodes:
+        episode = await episodes.open("gentle", principal="me")
+        assert [await play(episode, "next_tick") for _ in range(3)] == ["0", "1", "2"]
+        assert (await episode.call("refuse", {})).is_error
+        if kind != "thread":
+            assert await play(episode, "at_once") == "at once"
+        episodes.close_soon(episode)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_async_call_past_its_deadline_ends_the_episode(kind: RuntimeKind):
+    async with serving(GENTLE, runtime=kind, call_seconds=0.2) as episodes:
+        episode = await episodes.open("gentle", principal="me")
+        with pytest.raises(EpisodeFailed, match=r"longer than its limit of 0\.2 s"):
+            await episode.call("hang", {})
+        assert episode.outcome is not None
+        assert (episode.outcome.reason, episode.outcome.infrastructure) == ("deadline", True)
+        assert episodes.live == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_reset_past_its_deadline_ends_the_episode(kind: RuntimeKind):
+    stuck = EnvironmentSpec("stuck", Gentle, {"stuck": True})
+    async with serving(stuck, runtime=kind, reset_seconds=3.0 if kind == "process" else 0.2) as episodes:
+        with pytest.raises(EpisodeFailed, match="longer than its limit"):
+            await episodes.open("stuck", principal="me")
+        assert episodes.live == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_wire_is_the_same(kind: RuntimeKind):
+    with running(EVERYTHING, runtime=kind) as gateway, Client(gateway.url) as control:
+        opened = control.open("everything", seed=3)
+        assert opened.observation.structured_content is not None
+        assert control.environment("everything").fingerprint == EVERYTHING.fingerprint
+        control.close(opened.episode_id)
