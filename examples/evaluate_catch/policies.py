@@ -16,7 +16,7 @@ def counter(view: View) -> Call | None:
 
 
 def echo(view: View) -> Call | None:
-    return ("echo", {"text": "hello"}) if not view.history else None
+    return ("echo", {"message": "hello"}) if not view.history else None
 
 
 def reference(view: View) -> Call | None:

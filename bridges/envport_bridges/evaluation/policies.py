@@ -96,6 +96,8 @@ def _module(where: str, name: str) -> ModuleType:
             raise ImportError(f"{where} is not a Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
+        # As for a script: it finds what lies beside it.
+        sys.path.insert(0, str(Path(where).resolve().parent))
         spec.loader.exec_module(module)
         return module
     except (Exception, SystemExit) as error:

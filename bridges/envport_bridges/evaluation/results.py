@@ -180,7 +180,6 @@ class Result:
 
     def document(self) -> dict[str, Any]:
         """The result as JSON."""
-        sums = {"tokens": sum(one.tokens for one in self.played), "seconds": sum(one.seconds for one in self.played)}
         ks = sorted({1, self.epochs})
         return {
             "identity": asdict(self.identity),
@@ -195,9 +194,7 @@ class Result:
             "success": asdict(self.success_rate()),
             "pass_at": {str(k): self.pass_at(k) for k in ks},
             "pass_hat": {str(k): self.pass_hat(k) for k in ks},
-            "steps": self.estimate("steps").mean,
-            "tool_errors": self.estimate("tool_errors").mean,
-            **sums,
+            **{name: self.estimate(name).mean for name in ("steps", "tool_errors", "tokens", "seconds")},
             "lost": [{"sample": sample, "why": why} for sample, why in self.lost],
             "log": self.log,
         }

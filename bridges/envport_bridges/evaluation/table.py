@@ -48,7 +48,7 @@ def print_results(results: Sequence[Result]) -> None:
     columns = ["tasks", "episodes", "reward [95%]", "success [95%]"]
     if epochs > 1:
         columns += [f"pass@{epochs}", f"pass^{epochs}"]
-    columns += ["steps", "tool errors", "tokens", "time", "infrastructure failures"]
+    columns += ["steps", "tool errors", "tokens", "time", "infrastructure failures"]  # means of the episodes, but for the last
     for column in columns:
         table.add_column(column, justify="right")
     for result in results:
@@ -70,11 +70,10 @@ def _cells(result: Result, epochs: int) -> list[str]:
     if epochs > 1:
         for value in (result.pass_at(epochs), result.pass_hat(epochs)):
             cells.append("-" if value is None else f"{value:.3f}")
-    for name in ("steps", "tool_errors"):
+    for name, unit in (("steps", ""), ("tool_errors", ""), ("tokens", ""), ("seconds", " s")):
         mean = result.estimate(name).mean
-        cells.append("-" if mean is None else f"{mean:.1f}")
-    tokens, seconds = sum(one.tokens for one in result.played), sum(one.seconds for one in result.played)
-    return [*cells, f"{tokens}", f"{seconds:.1f} s", f"{len(result.lost)}"]
+        cells.append("-" if mean is None else f"{mean:.{0 if name == 'tokens' else 1}f}{unit}")
+    return [*cells, f"{len(result.lost)}"]
 
 
 def _print_notes(console: Console, result: Result) -> None:
