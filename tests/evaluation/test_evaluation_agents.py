@@ -69,7 +69,7 @@ def test_an_agent_that_speaks_mcp_is_scored(gateway: RunningGateway):
     result = result_of(address(gateway, "catch"), agent=GOOD, split="test")
     assert [one.reward for one in result.played] == [1.0] * 5
     assert {one.stopped for one in result.played} == {"the agent exited with 0"}
-    assert result.player == f"agent {GOOD}"
+    assert result.player == "agent {python} agent.py {mcp_url}"
 
 
 def test_the_plain_client_plays(gateway: RunningGateway):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from environments import Stubborn, Tracked
 from evaluating import CONTROL, address, calls, evaluate, result_of, says, scripted, secured
-from harness import RunningGateway
+from harness import RunningGateway, running
 from inspect_ai.model import ChatMessageTool, ModelOutput
 from inspect_ai.tool import ToolCall
 from inspect_ai.util._json import json_schema_dump
@@ -19,6 +19,7 @@ from envport.client import Client
 from envport.errors import EnvportError, InvalidAccess, InvalidOption, UnknownTask
 from envport.registry import EnvironmentSpec, load
 from envport_bridges.evaluation.results import Result
+from envport_bridges.inspect_ai import episode
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluate_catch"
 sys.path.insert(0, str(EXAMPLE))
@@ -213,21 +214,17 @@ def test_tasks_come_again_with_another_seed_and_cluster(gateway: RunningGateway)
 def test_bad_input_is_refused_before_anything_is_played(
     gateway: RunningGateway, arguments: dict[str, Any], error: type[Exception]
 ):
-    from envport_bridges.inspect_ai import episode
-
     arguments = {**arguments, "env": arguments["env"].replace("CATCH", address(gateway, "catch"))}
     with pytest.raises(error):
         episode(**arguments)
 
 
 def test_an_agent_is_refused_where_anyone_may_control(monkeypatch: pytest.MonkeyPatch):
-    from harness import running
-
     monkeypatch.delenv("ENVPORT_TOKEN")
-    with running(load("catch")) as anyones, pytest.raises(InvalidAccess, match="no tokens"):
-        from envport_bridges.inspect_ai import episode
-
-        episode(env=address(anyones, "catch"), agent="mcp")
+    with running(load("catch")) as anyones:
+        env = address(anyones, "catch")
+        with pytest.raises(InvalidAccess, match="no tokens"):
+            episode(env=env, agent="mcp")
 
 
 def test_inspect_finds_the_task_by_its_name(gateway: RunningGateway):

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from envport.errors import InvalidOption
-
 from envport_bridges.evaluation.secrecy import without_secrets
 
 __all__ = ["PRESETS", "Agent", "Mission"]
@@ -103,6 +102,7 @@ class Agent:
     def brief(self, mission: Mission) -> None:
         """Write the files that the agent reads."""
         server: dict[str, Any] = {"type": "http", "url": mission.mcp_url, "headers": mission.headers}
+        mission.folder.mkdir(parents=True, exist_ok=True)
         _write(mission.mcp_config, json.dumps({"mcpServers": {_SERVER: server}}, indent=2))
         _write(mission.prompt_file, mission.prompt)
         for name, key in self.files.items():
@@ -140,9 +140,7 @@ PRESETS = {
         f"-c 'mcp_servers.{_SERVER}.url=\"{{mcp_url}}\"' "
         f"-c 'mcp_servers.{_SERVER}.bearer_token_env_var=\"ENVPORT_TOKEN\"' {{prompt}}"
     ),
-    "gemini": Agent(
-        f"gemini --allowed-mcp-server-names {_SERVER} -p {{prompt}}", {".gemini/settings.json": "httpUrl"}
-    ),
+    "gemini": Agent(f"gemini --allowed-mcp-server-names {_SERVER} -p {{prompt}}", {".gemini/settings.json": "httpUrl"}),
     "mcp": Agent("{python} -m envport_bridges.evaluation.plain_client"),
 }
 """Agents that are known by a name."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from envport.errors import InvalidOption
-
 from envport_bridges.evaluation.extra import require_extra
 
 if TYPE_CHECKING:
@@ -38,7 +37,9 @@ def evaluate(
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="POLICY", help="random, noop, MODULE:FUNCTION or FILE.py:FUNCTION.", rich_help_panel=_PLAYERS),
+        typer.Option(
+            metavar="POLICY", help="random, noop, MODULE:FUNCTION or FILE.py:FUNCTION.", rich_help_panel=_PLAYERS
+        ),
     ] = None,
     agent: Annotated[
         list[str] | None,
@@ -67,8 +68,8 @@ def evaluate(
         int | None,
         typer.Option(
             min=1,
-            help="How many tasks; all of them once if not given, or 100 episodes if there are none. Beyond their number, "
-            "tasks come again with another seed.",
+            help="How many tasks; all of them once if not given, or 100 episodes if there are none. Beyond their "
+            "number, tasks come again with another seed.",
             rich_help_panel=_EPISODES,
         ),
     ] = None,
@@ -79,15 +80,15 @@ def evaluate(
     success_at: Annotated[
         float, typer.Option(help="Reward from which on an episode is a success.", rich_help_panel=_EPISODES)
     ] = 1.0,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Episodes side by side.", rich_help_panel=_EPISODES)
-    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Episodes side by side.", rich_help_panel=_EPISODES)] = None,
     retries: Annotated[
         int, typer.Option(min=0, help="How often a lost episode is played again.", rich_help_panel=_EPISODES)
     ] = 0,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="LOG", help="Go on with an evaluation; what has a score keeps it.", rich_help_panel=_EPISODES),
+        typer.Option(
+            metavar="LOG", help="Go on with an evaluation; what has a score keeps it.", rich_help_panel=_EPISODES
+        ),
     ] = None,
     max_calls: Annotated[int, typer.Option(min=1, help="Calls of an episode.", rich_help_panel=_LIMITS)] = 200,
     agent_seconds: Annotated[
@@ -106,9 +107,7 @@ def evaluate(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.", rich_help_panel=_OUTPUT)
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, for programs.", rich_help_panel=_OUTPUT)
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.", rich_help_panel=_OUTPUT)] = False,
 ) -> None:
     """Evaluate models, policies and whole agents, each on every environment."""
     require_extra()

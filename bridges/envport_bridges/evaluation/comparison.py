@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from envport.errors import InvalidOption
-
 from envport_bridges.evaluation.intervals import Estimate, mean_of
 from envport_bridges.evaluation.results import Identity, Played, Result
 

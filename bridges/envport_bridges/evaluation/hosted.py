@@ -16,7 +16,6 @@ from envport.episodes import Limits
 from envport.errors import EnvportError, InvalidEnvironment
 from envport.registry import EnvironmentSpec, load
 from envport.serving import Service, Settings
-
 from envport_bridges.evaluation.secrecy import hide_memory
 
 __all__ = ["main"]

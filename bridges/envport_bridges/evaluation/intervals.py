@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -83,7 +83,7 @@ def pass_hat(attempts: Sequence[Sequence[bool]], k: int) -> float | None:
     return _over_samples(attempts, k, lambda n, good: math.comb(good, k) / math.comb(n, k))
 
 
-def _over_samples(attempts: Sequence[Sequence[bool]], k: int, estimate: Any) -> float | None:
+def _over_samples(attempts: Sequence[Sequence[bool]], k: int, estimate: Callable[[int, int], float]) -> float | None:
     enough = [tries for tries in attempts if len(tries) >= k]
     if not enough:
         return None

@@ -17,8 +17,7 @@ __all__ = ["main"]
 _MOST_CALLS = 200
 
 
-async def _play() -> str:
-    prompt = Path(os.environ["ENVPORT_PROMPT_FILE"]).read_text(encoding="utf-8")
+async def _play(prompt: str) -> str:
     async with Seat.at(os.environ["ENVPORT_MCP_URL"], os.environ.get("ENVPORT_TOKEN")) as seat:
         view = View("", prompt, seat.tools, prompt, Random(prompt))
         return await play_policy(random_calls, view, seat, _MOST_CALLS)
@@ -26,7 +25,8 @@ async def _play() -> str:
 
 def main() -> None:
     """Play the episode that the environment variables name."""
-    print(anyio.run(_play), file=sys.stderr)
+    prompt = Path(os.environ["ENVPORT_PROMPT_FILE"]).read_text(encoding="utf-8")
+    print(anyio.run(_play, prompt), file=sys.stderr)
 
 
 if __name__ == "__main__":

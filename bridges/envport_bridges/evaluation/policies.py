@@ -12,11 +12,10 @@ from functools import cache
 from pathlib import Path
 from random import Random
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from envport.errors import InvalidOption
 from envport.sampling import ArgumentSampler
-
 from envport_bridges.evaluation.seat import Reply, Seat
 
 __all__ = ["Call", "Policy", "View", "load_policy", "no_op", "play_policy", "random_calls"]
@@ -46,7 +45,7 @@ class View:
     history: list[tuple[Call, Reply]] = field(default_factory=list[tuple[Call, Reply]])
 
 
-Policy: TypeAlias = Callable[[View], Call | None | Awaitable[Call | None]]
+Policy: TypeAlias = Callable[[View], Call | Awaitable[Call | None] | None]
 """Gives the next call, or `None` to stop."""
 
 
@@ -84,7 +83,7 @@ def load_policy(name: str) -> Policy:
     policy = getattr(_module(where, name), attribute, None)
     if not callable(policy):
         raise InvalidOption(f"policy {name!r}: there is no function {attribute!r} in {where}")
-    return policy
+    return cast("Policy", policy)
 
 
 def _module(where: str, name: str) -> ModuleType:

@@ -45,7 +45,12 @@ async def run_bounded(words: Sequence[str], *, cwd: Path, env: Mapping[str, str]
     code: int | None = None
     with log.open("wb") as sink:
         process = await anyio.open_process(
-            command, cwd=cwd, env=dict(env), stdin=subprocess.PIPE, stdout=sink, stderr=subprocess.STDOUT,
+            command,
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.PIPE,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
             # Ctrl-C is ours to handle: it would end the supervisor before its work is done.
             start_new_session=True,
         )

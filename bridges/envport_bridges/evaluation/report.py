@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from envport.errors import MissingExtra
-
 from envport_bridges.evaluation.results import Result
 from envport_bridges.evaluation.table import short, show_estimate
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 from inspect_ai.log import EvalLog, EvalSample, read_eval_log
 
 from envport.errors import InvalidOption
-
 from envport_bridges.evaluation.intervals import Estimate, mean_of, pass_at, pass_hat, share_of
+from envport_bridges.evaluation.references import names_only
 from envport_bridges.inspect_ai.dataset import CLUSTER
 from envport_bridges.inspect_ai.scorer import REWARD, SUCCESS
 from envport_bridges.inspect_ai.task import IDENTITY
@@ -138,7 +138,8 @@ class Result:
         epochs = log.eval.config.epochs or 1
         expected = len(log.eval.dataset.sample_ids or ()) * epochs
         played = [_played(sample) for sample in samples if sample.scores]
-        lost = [(str(sample.id), _why(sample)) for sample in samples if not sample.scores]
+        ended = [sample for sample in samples if sample.scores or not _was_interrupted(sample)]
+        lost = [(str(sample.id), _why(sample)) for sample in ended if not sample.scores]
         return cls(
             identity=Identity(**cast("dict[str, Any]", found)),
             player=_player(log),
@@ -146,7 +147,7 @@ class Result:
             epochs=epochs,
             played=tuple(sorted(played, key=lambda one: (one.sample, one.epoch))),
             lost=tuple(lost),
-            missing=max(0, expected - len(samples)),
+            missing=max(0, expected - len(ended)),
             log=log.location,
         )
 
@@ -215,8 +216,12 @@ def _player(log: EvalLog) -> str:
     arguments = log.eval.task_args
     for kind in ("policy", "agent"):
         if arguments.get(kind):
-            return f"{kind} {arguments[kind]}"
+            return f"{kind} {names_only(arguments[kind])}"
     return f"model {log.eval.model}"
+
+
+def _was_interrupted(sample: EvalSample) -> bool:
+    return sample.error is None or sample.error.message.startswith("CancelledError")
 
 
 def _why(sample: EvalSample) -> str:

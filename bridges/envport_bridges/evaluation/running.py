@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inspect_ai import Epochs, eval, eval_retry
+import inspect_ai
+from inspect_ai import Epochs
 from inspect_ai._util.error import PrerequisiteError  # has no public name
 from inspect_ai.log import EvalLog, read_eval_log
 from inspect_ai.util import DisplayType
+from rich.text import Text
 
 from envport.errors import InvalidOption
-
+from envport_bridges.evaluation.agents import PRESETS, Agent
 from envport_bridges.evaluation.place import Place
+from envport_bridges.evaluation.references import from_anywhere
 from envport_bridges.evaluation.results import Result
+
+# Typed with what an optional package of Inspect's defines.
+_eval: Callable[..., list[EvalLog]] = getattr(inspect_ai, "eval")  # noqa: B009
+_eval_retry: Callable[..., list[EvalLog]] = getattr(inspect_ai, "eval_retry")  # noqa: B009
 
 __all__ = ["Match", "Rules", "play_match", "resume_match"]
 
@@ -74,12 +81,11 @@ def play_match(match: Match, rules: Rules) -> Result:
         InvalidOption: Inspect cannot begin; says what is missing.
         EnvportError: The environment cannot be had.
     """
-    arguments: dict[str, Any] = {**rules.task, "env": match.env}
-    if match.kind != "model":
-        arguments[match.kind] = match.player
+    arguments = {**rules.task, "env": from_anywhere(match.env), **_player(match)}
     reducers = ["mean", f"pass_at_{rules.epochs}", f"pass_k_{rules.epochs}"] if rules.epochs > 1 else ["mean"]
+    before = _logs(rules.log_dir)
     try:
-        logs = eval(
+        logs = _eval(
             _TASK,
             model=match.player if match.kind == "model" else None,
             model_base_url=rules.model_base_url if match.kind == "model" else None,
@@ -95,8 +101,19 @@ def play_match(match: Match, rules: Rules) -> Result:
             **rules.generation,
         )
     except PrerequisiteError as error:
-        raise InvalidOption(f"{match.kind} {match.player!r}: {error}") from None
-    return _result(logs)
+        raise InvalidOption(f"{match.kind} {match.player!r}: {Text.from_markup(str(error)).plain}") from None
+    except ValueError as error:
+        raise InvalidOption(f"{match.kind} {match.player!r}: {error}") from error
+    return _result(logs or _interrupted(rules.log_dir, before))
+
+
+def _player(match: Match) -> dict[str, str]:
+    """The task's argument that says who plays; with a model, Inspect knows."""
+    if match.kind == "policy":
+        return {"policy": from_anywhere(match.player)}
+    if match.kind == "agent":
+        return {"agent": match.player if match.player in PRESETS else Agent.named(match.player).command}
+    return {}
 
 
 def resume_match(log: Path, rules: Rules) -> Result:
@@ -113,15 +130,29 @@ def resume_match(log: Path, rules: Rules) -> Result:
     if not before.lost and not before.missing:
         return before
     previous = read_eval_log(str(log))
-    logs = eval_retry(
+    folder = log.absolute().parent
+    there = _logs(folder)
+    logs = _eval_retry(
         previous,
         max_samples=rules.jobs,
         retry_on_error=rules.retries,
-        log_dir=str(log.absolute().parent),
+        log_dir=str(folder),
         display=rules.display,
         ctl_server=False,
     )
-    return _result(logs)
+    return _result(logs or _interrupted(folder, there))
+
+
+def _logs(folder: Path) -> set[Path]:
+    return set(folder.glob("*.eval"))
+
+
+def _interrupted(folder: Path, before: set[Path]) -> list[EvalLog]:
+    """The log of an evaluation that was interrupted: Inspect writes it, and returns none."""
+    written = sorted(_logs(folder) - before, key=lambda file: file.stat().st_mtime)
+    if not written:
+        raise KeyboardInterrupt
+    return [read_eval_log(str(written[-1]))]
 
 
 def _result(logs: list[EvalLog]) -> Result:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
-from envport.errors import GatewayUnreachable
-from envport.types import ContentBlock
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
+
+from envport.errors import GatewayUnreachable
+from envport.types import ContentBlock
 
 __all__ = ["Reply", "Seat", "text_of"]
 
@@ -57,17 +58,17 @@ class Seat:
 
     @classmethod
     @asynccontextmanager
-    async def at(cls, url: str, token: str | None, timeout: float = 120.0) -> AsyncGenerator[Seat]:
+    async def at(cls, url: str, token: str | None, patience: float = 120.0) -> AsyncGenerator[Seat]:
         """Connect to the MCP address of an episode.
 
         Args:
             url: The address.
             token: Bearer token that plays it.
-            timeout: Seconds to wait for an answer.
+            patience: Seconds to wait for an answer.
         """
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=timeout) as http,
+            httpx2.AsyncClient(headers=headers, timeout=patience) as http,
             Client(streamable_http_client(url, http_client=http)) as client,
         ):
             listed = await client.list_tools()

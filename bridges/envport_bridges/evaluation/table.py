@@ -48,7 +48,13 @@ def print_results(results: Sequence[Result]) -> None:
     columns = ["tasks", "episodes", "reward [95%]", "success [95%]"]
     if epochs > 1:
         columns += [f"pass@{epochs}", f"pass^{epochs}"]
-    columns += ["steps", "tool errors", "tokens", "time", "infrastructure failures"]  # means of the episodes, but for the last
+    columns += [
+        "steps",
+        "tool errors",
+        "tokens",
+        "time",
+        "infrastructure failures",
+    ]  # means of the episodes, but for the last
     for column in columns:
         table.add_column(column, justify="right")
     for result in results:
@@ -95,7 +101,11 @@ def print_comparison(comparison: Comparison) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("", "A", "B", "B - A, paired [95%]"):
         table.add_column(column, justify="left" if not column else "right")
-    rows = (("reward", comparison.reward, False), ("success", comparison.success, True), ("steps", comparison.steps, False))
+    rows = (
+        ("reward", comparison.reward, False),
+        ("success", comparison.success, True),
+        ("steps", comparison.steps, False),
+    )
     for name, row, percent in rows:
         cells = (name, *(show_estimate(Estimate(mean), percent=percent) for mean in (row.a, row.b)))
         table.add_row(*(Text(cell) for cell in (*cells, show_estimate(row.difference, percent=percent))))

@@ -10,11 +10,10 @@ from copy import deepcopy
 from typing import Any
 
 from inspect_ai.tool import ContentAudio, ContentImage, ContentText, ToolDef, ToolError, ToolInfo, ToolParam, ToolParams
-from pydantic import PrivateAttr, SerializeAsAny, ValidationError, model_serializer
+from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationError, model_serializer
 
 from envport.errors import GatewayUnreachable
 from envport.types import ContentBlock
-
 from envport_bridges.evaluation.seat import Seat, text_of
 
 __all__ = ["ExactParams", "ExactTool", "playable", "shown", "tool_content"]
@@ -55,7 +54,7 @@ def _param(schema: Any) -> ToolParam:
 class ExactTool(ToolInfo):
     """A tool whose parameters dump the schema they were made from."""
 
-    parameters: SerializeAsAny[ToolParams]  # pyright: ignore[reportIncompatibleVariableOverride]
+    parameters: SerializeAsAny[ToolParams] = Field(default_factory=ToolParams)
 
 
 def shown(tool: dict[str, Any]) -> ExactTool:

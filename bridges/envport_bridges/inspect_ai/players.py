@@ -6,22 +6,22 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 from inspect_ai.log import transcript
 from inspect_ai.model import ChatMessageTool, ChatMessageUser, ModelOutput, execute_tools, get_model
 from inspect_ai.solver import TaskState
+from inspect_ai.tool import ToolInfo
 
 from envport.client import AsyncClient
 from envport.errors import EnvportError
 from envport.types import OpenedEpisode
-
 from envport_bridges.evaluation.agents import Agent, Mission
 from envport_bridges.evaluation.policies import View, load_policy, play_policy
-from envport_bridges.evaluation.processes import run_bounded
+from envport_bridges.evaluation.processes import Ended, run_bounded
 from envport_bridges.evaluation.seat import Seat, text_of
-from envport_bridges.inspect_ai.exact_tools import Content, playable, shown, tool_content
+from envport_bridges.inspect_ai.exact_tools import playable, shown, tool_content
 
 __all__ = ["AgentPlayer", "Ending", "Game", "ModelPlayer", "Player", "PolicyPlayer"]
 
@@ -83,14 +83,14 @@ class ModelPlayer:
         """Let the model call tools until the episode is over or it calls none."""
         async with Seat.at(game.opened.mcp_url, game.opened.token) as seat:
             state.messages[-1] = ChatMessageUser(content=_opening(game))
-            tools = [shown(tool) for tool in seat.tools]
+            tools: list[ToolInfo] = [shown(tool) for tool in seat.tools]
             return await self._play(game, state, seat, tools)
 
-    async def _play(self, game: Game, state: TaskState, seat: Seat, tools: list[object]) -> Ending:
+    async def _play(self, game: Game, state: TaskState, seat: Seat, tools: list[ToolInfo]) -> Ending:
         callable_tools = [playable(tool, seat) for tool in seat.tools]
         made = refused = 0
         while True:
-            state.output = await get_model().generate(state.messages, tools=tools)  # pyright: ignore[reportArgumentType]
+            state.output = await get_model().generate(state.messages, tools=tools)
             state.messages.append(state.output.message)
             calls = state.output.message.tool_calls or []
             if not calls:
@@ -98,18 +98,20 @@ class ModelPlayer:
             answers = await execute_tools(state.messages, callable_tools)
             state.messages.extend(answers.messages)
             made += len(calls)
-            refused += sum(isinstance(answer, ChatMessageTool) and answer.error is not None for answer in answers.messages)
+            refused += sum(
+                isinstance(answer, ChatMessageTool) and answer.error is not None for answer in answers.messages
+            )
             if seat.over:
                 return Ending("the episode was over", refused)
             if made >= game.most_calls:
                 return Ending(f"the player was stopped after {made} calls", refused)
 
 
-def _opening(game: Game) -> str | list[Content]:
+def _opening(game: Game) -> Any:
     blocks = game.opened.observation.content
     if all(block.get("type") not in ("image", "audio") for block in blocks):
         return game.text
-    opening: list[Content] = [tool_content(block) for block in blocks]
+    opening = [tool_content(block) for block in blocks]
     prompt = {"type": "text", "text": f"{game.opened.prompt}\n\n"}
     return [tool_content(prompt), *opening] if game.opened.prompt else opening
 
@@ -150,28 +152,31 @@ class AgentPlayer:
 
     async def play(self, game: Game, state: TaskState) -> Ending:
         """Run the program in a folder of its own, and kill what is left of it."""
-        assert game.opened.token is not None
         # What an agent left there may be its own to forbid deleting.
         with tempfile.TemporaryDirectory(prefix="envport-agent-", ignore_cleanup_errors=True) as root:
-            folder, notes = Path(root, "work"), Path(root, "notes")
-            folder.mkdir()
-            mission = Mission(game.opened.mcp_url, game.opened.token, game.text, folder, notes)
-            self._agent.brief(mission)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_keep_alive, game)
-                ended = await run_bounded(
-                    self._agent.words(mission),
-                    cwd=folder,
-                    env=self._agent.variables(mission),
-                    seconds=self._seconds,
-                    log=Path(root, "output"),
-                )
-                tasks.cancel_scope.cancel()
+            ended = await self._run(game, Path(root))
         transcript().info({"exit_code": ended.code, "output": ended.output}, source="agent")
         state.output = ModelOutput.from_content("agent", ended.output)
         if ended.code is None:
             return Ending(f"the agent was stopped after {self._seconds:g} seconds")
         return Ending(f"the agent exited with {ended.code}")
+
+    async def _run(self, game: Game, root: Path) -> Ended:
+        assert game.opened.token is not None
+        mission = Mission(game.opened.mcp_url, game.opened.token, game.text, root / "work", root / "notes")
+        self._agent.brief(mission)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_keep_alive, game)
+            ended = await run_bounded(
+                self._agent.words(mission),
+                cwd=mission.folder,
+                env=self._agent.variables(mission),
+                seconds=self._seconds,
+                log=root / "output",
+            )
+            tasks.cancel_scope.cancel()
+            return ended
+        raise AssertionError("a task group that is left by a return")
 
 
 async def _keep_alive(game: Game) -> None:

@@ -9,7 +9,6 @@ from inspect_ai.solver import TaskState
 
 from envport.errors import EpisodeFailed
 from envport.types import EpisodeInfo
-
 from envport_bridges.evaluation.place import Place
 from envport_bridges.inspect_ai.dataset import CLUSTER
 from envport_bridges.inspect_ai.naming import qualified

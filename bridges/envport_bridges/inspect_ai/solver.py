@@ -10,7 +10,6 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from envport.client import AsyncClient
 from envport.errors import AtCapacity, EnvportError, InvalidOption
 from envport.types import OpenedEpisode
-
 from envport_bridges.evaluation.place import Place
 from envport_bridges.evaluation.secrecy import hide_memory
 from envport_bridges.inspect_ai.naming import qualified
@@ -83,7 +82,7 @@ class _Play:
         chosen = state.metadata
         for attempt in range(_PATIENCE):
             try:
-                opened = await control.open(
+                return await control.open(
                     place.name,
                     split=chosen.get("split"),
                     task=chosen.get("task_index"),
@@ -91,7 +90,6 @@ class _Play:
                     # A token of its own for every player: none needs more than its episode.
                     mint_token=self._minting or bool(place.token),
                 )
-                return opened
             except AtCapacity as full:
                 if attempt == _PATIENCE - 1:
                     raise

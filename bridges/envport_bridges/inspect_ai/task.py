@@ -8,7 +8,6 @@ from typing import Any
 from inspect_ai import Task, task
 
 from envport.types import EnvironmentInfo
-
 from envport_bridges.evaluation.place import Place
 from envport_bridges.inspect_ai.dataset import Selection, dataset
 from envport_bridges.inspect_ai.naming import qualified
