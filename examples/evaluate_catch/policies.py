@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent import towards_the_ball
 
-from envport_bridges.evaluation.policies import Call, View
+from envport_bridges.playing.policies import Call, View
 
 
 def catch(view: View) -> Call | None:

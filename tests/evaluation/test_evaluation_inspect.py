@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from environments import Stubborn, Tracked
 from evaluating import CONTROL, address, calls, evaluate, result_of, says, scripted, secured
@@ -153,6 +154,37 @@ def test_a_model_that_exceeds_its_limits_is_scored(gateway: RunningGateway):
         assert log.samples
         with Client(gateway.url) as control:
             assert control.episode(log.samples[0].store["envport:episode"]).status == "closed"
+
+
+async def never_answers(messages: list[Any], tools: list[Any]) -> ModelOutput:
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+def test_a_model_that_never_answers_is_stopped_and_scored(gateway: RunningGateway):
+    model = scripted(never_answers)  # type: ignore[arg-type]
+    (played,) = result_of(address(gateway, "catch"), model=model, num_tasks=1, limits={"time_limit": 1}).played
+    assert (played.stopped, played.steps, played.reward) == ("its time limit was exceeded", 0, 0.0)
+
+
+def test_a_gateway_that_goes_away_is_no_score():
+    with secured(load("catch")) as gone:
+
+        def last_call(messages: list[Any], tools: list[Any]) -> ModelOutput:
+            gone.__exit__()
+            return calls(("move", {"direction": "left"}))
+
+        result = result_of(address(gone, "catch"), model=scripted(last_call), num_tasks=1)
+    assert result.played == ()
+    ((_, why),) = result.lost
+    assert "connection" in why or "no answer" in why
+
+
+def test_a_policy_that_calls_what_is_not_there_is_scored(gateway: RunningGateway, tmp_path: Path):
+    (tmp_path / "wild.py").write_text("def wild(view):\n    return 'fly', {}\n")
+    (played,) = result_of(address(gateway, "catch"), policy="./wild.py:wild", num_tasks=1, max_calls=3).played
+    assert (played.steps, played.tool_errors) == (0, 3)
+    assert played.stopped == "the player was stopped after 3 calls"
 
 
 def test_an_environment_that_breaks_is_counted_apart_and_never_scored(gateway: RunningGateway):

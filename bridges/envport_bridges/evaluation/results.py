@@ -12,10 +12,10 @@ from inspect_ai.log import EvalLog, EvalSample, read_eval_log
 
 from envport.errors import InvalidOption
 from envport_bridges.evaluation.intervals import Estimate, mean_of, pass_at, pass_hat, share_of
-from envport_bridges.evaluation.references import names_only
 from envport_bridges.inspect_ai.dataset import CLUSTER
 from envport_bridges.inspect_ai.scorer import REWARD, SUCCESS
 from envport_bridges.inspect_ai.task import IDENTITY
+from envport_bridges.playing.references import names_only
 
 __all__ = ["Identity", "Played", "Result"]
 

@@ -16,10 +16,10 @@ from inspect_ai.util import DisplayType
 from rich.text import Text
 
 from envport.errors import InvalidOption
-from envport_bridges.evaluation.agents import PRESETS, Agent
-from envport_bridges.evaluation.place import Place
-from envport_bridges.evaluation.references import from_anywhere
 from envport_bridges.evaluation.results import Result
+from envport_bridges.playing.agents import PRESETS, Agent
+from envport_bridges.playing.place import Place
+from envport_bridges.playing.references import from_anywhere
 
 # Typed with what an optional package of Inspect's defines.
 _eval: Callable[..., list[EvalLog]] = getattr(inspect_ai, "eval")  # noqa: B009

@@ -14,7 +14,7 @@ from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationError, model_
 
 from envport.errors import GatewayUnreachable
 from envport.types import ContentBlock
-from envport_bridges.evaluation.seat import Seat, text_of
+from envport_bridges.playing.seat import Seat, text_of
 
 __all__ = ["ExactParams", "ExactTool", "playable", "shown", "tool_content"]
 

@@ -17,11 +17,11 @@ from inspect_ai.tool import ToolInfo
 from envport.client import AsyncClient
 from envport.errors import EnvportError
 from envport.types import OpenedEpisode
-from envport_bridges.evaluation.agents import Agent, Mission
-from envport_bridges.evaluation.policies import View, load_policy, play_policy
-from envport_bridges.evaluation.processes import Ended, run_bounded
-from envport_bridges.evaluation.seat import Seat, text_of
 from envport_bridges.inspect_ai.exact_tools import playable, shown, tool_content
+from envport_bridges.playing.agents import Agent, Mission
+from envport_bridges.playing.policies import View, load_policy, play_policy
+from envport_bridges.playing.processes import Ended, run_bounded
+from envport_bridges.playing.seat import Seat, text_of
 
 __all__ = ["AgentPlayer", "Ending", "Game", "ModelPlayer", "Player", "PolicyPlayer"]
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 from envport.errors import InvalidOption
 from envport.sampling import ArgumentSampler
-from envport_bridges.evaluation.seat import Reply, Seat
+from envport_bridges.playing.seat import Reply, Seat
 
 __all__ = ["Call", "Policy", "View", "load_policy", "no_op", "play_policy", "random_calls"]
 

@@ -16,7 +16,7 @@ from envport.episodes import Limits
 from envport.errors import EnvportError, InvalidEnvironment
 from envport.registry import EnvironmentSpec, load
 from envport.serving import Service, Settings
-from envport_bridges.evaluation.secrecy import hide_memory
+from envport_bridges.playing.secrecy import hide_memory
 
 __all__ = ["main"]
 

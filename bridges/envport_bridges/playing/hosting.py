@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from envport.errors import ConfigurationError, error_from_code
-from envport_bridges.evaluation.secrecy import without_secrets
+from envport_bridges.playing.secrecy import without_secrets
 
 __all__ = ["Hosted"]
 
@@ -47,7 +47,7 @@ class Hosted:
         """
         token = secrets.token_urlsafe(32)
         process = subprocess.Popen(
-            [sys.executable, "-m", "envport_bridges.evaluation.hosted"],
+            [sys.executable, "-m", "envport_bridges.playing.hosted"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

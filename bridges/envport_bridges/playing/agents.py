@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from envport.errors import InvalidOption
-from envport_bridges.evaluation.secrecy import without_secrets
+from envport_bridges.playing.secrecy import without_secrets
 
 __all__ = ["PRESETS", "Agent", "Mission"]
 
@@ -141,6 +141,6 @@ PRESETS = {
         f"-c 'mcp_servers.{_SERVER}.bearer_token_env_var=\"ENVPORT_TOKEN\"' {{prompt}}"
     ),
     "gemini": Agent(f"gemini --allowed-mcp-server-names {_SERVER} -p {{prompt}}", {".gemini/settings.json": "httpUrl"}),
-    "mcp": Agent("{python} -m envport_bridges.evaluation.plain_client"),
+    "mcp": Agent("{python} -m envport_bridges.playing.plain_client"),
 }
 """Agents that are known by a name."""
