@@ -246,15 +246,16 @@ class HostPolicy:
             InvalidAccess: Bound to every address, and no host name is given.
         """
         hosts = {_bare(name) for name in extra_hosts}
-        if is_loopback(host):
-            hosts |= {"127.0.0.1", "localhost", "::1", _bare(host)}
-        elif host not in ("0.0.0.0", "::", ""):
-            hosts.add(_bare(host))
-        elif not hosts:
+        everywhere = host in ("0.0.0.0", "::", "")
+        if everywhere and not hosts:
             raise InvalidAccess(
                 f"bound to {host or 'every address'}, the gateway has to be told the host names that clients use: "
                 "--allowed-host NAME (or --allowed-host '*' to answer any)"
             )
+        if everywhere or is_loopback(host):
+            hosts |= {"127.0.0.1", "localhost", "::1"}
+        if not everywhere:
+            hosts.add(_bare(host))
         return cls(frozenset(hosts), frozenset(origins))
 
     def allows_host(self, header: str | None) -> bool:

@@ -60,7 +60,7 @@ def observe(value: Any) -> Observation:
         TypeError: The value is none of these, or holds something that JSON cannot say.
     """
     if type(value) is str:
-        return Observation.model_construct(content=(text_block(value),), structured_content=None)
+        return Observation(content=(text_block(value),))
     if isinstance(value, Observation):
         return value
     if isinstance(value, list | tuple):

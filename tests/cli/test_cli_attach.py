@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 from command_line import TOKEN, Served, environment, envport, player, refused, text
 from mcp import Client, StdioServerParameters
+from node_clients import executable
 
 MODES = ["auto", "legacy"]
 
@@ -128,10 +127,6 @@ def test_an_episode_that_is_gone_is_not_attached_to(gateway: Served):
     assert "there is no episode" in refused("attach", "--episode", f"{gateway.url}/episodes/ep_gone/mcp")
 
 
-CLAUDE = os.environ.get("ENVPORT_CLAUDE") or shutil.which("claude")
-
-
-@pytest.mark.skipif(CLAUDE is None, reason="Claude Code is not installed: npm install @anthropic-ai/claude-code")
 @pytest.mark.parametrize("way", ["http", "token", "stdio", "episode"])
 def test_claude_code_takes_the_line_and_connects(gateway: Served, secured: Served, tmp_path: Path, way: str):
     words = {
@@ -141,11 +136,11 @@ def test_claude_code_takes_the_line_and_connects(gateway: Served, secured: Serve
         "episode": ("open", "counter", "--url", gateway.url),
     }[way]
     line = claude_code(envport(*words, ENVPORT_TOKEN=TOKEN if way == "token" else "").stdout)
-    assert CLAUDE is not None
+    claude = str(executable("@anthropic-ai/claude-code", "claude"))
     variables = environment(HOME=str(tmp_path), ENVPORT_TOKEN=TOKEN)
     for command in (line[1:], ["mcp", "list"]):
         done = subprocess.run(
-            [CLAUDE, *command], capture_output=True, text=True, timeout=110, cwd=tmp_path, env=variables, check=False
+            [claude, *command], capture_output=True, text=True, timeout=110, cwd=tmp_path, env=variables, check=False
         )
         assert done.returncode == 0, done
     assert "Connected" in done.stdout, done

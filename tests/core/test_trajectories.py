@@ -97,3 +97,30 @@ async def test_a_call_larger_than_the_bound_is_kept_alone() -> None:
     await store.append("a", record(1))
     await store.append("a", record(2, text_observation(BIG)))
     assert [one.index for one in (await store.read("a"))[1]] == [2]
+
+
+async def test_the_oldest_episodes_make_room_for_the_latest():
+    store = MemoryTrajectories(max_total_bytes=2_000)
+    for episode in "abc":
+        await store.begin(episode, Observation())
+        for index in range(5):
+            await store.append(episode, record(index + 1))
+    kept = {episode: len((await store.read(episode))[1]) for episode in "abc"}
+    dropped = {episode: (await store.read(episode))[2] for episode in "abc"}
+    assert kept["c"] == 5
+    assert kept["a"] == 0
+    assert all(kept[episode] + dropped[episode] == 5 for episode in "abc")
+    await store.append("a", record(6))
+    assert len((await store.read("a"))[1]) == 1
+    await store.forget("c")
+    for index in range(5):
+        await store.append("a", record(index + 7))
+    assert len((await store.read("a"))[1]) == 6
+
+
+async def test_half_a_character_in_an_argument_can_be_read_back():
+    store = MemoryTrajectories()
+    await store.begin("a", Observation())
+    await store.append("a", StepRecord(index=1, tool="say", arguments={"text": "x\ud800y"}, observation=Observation()))
+    (kept,) = (await store.read("a"))[1]
+    assert kept.arguments == {"text": "x�y"}

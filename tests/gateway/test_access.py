@@ -235,5 +235,6 @@ def test_bindings():
         HostPolicy.for_binding("0.0.0.0")
     policy = HostPolicy.for_binding("0.0.0.0", ["envport.example"])
     assert policy.allows_host("envport.example:8000")
+    assert policy.allows_host("127.0.0.1:8000"), "a health check on the machine itself"
     assert not policy.allows_host("other.example")
     assert HostPolicy.for_binding("::1").allows_host("[::1]:8000")

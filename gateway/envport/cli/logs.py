@@ -7,11 +7,18 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Literal
+from enum import StrEnum
 
 __all__ = ["LogLevel", "configure_logging"]
 
-LogLevel = Literal["debug", "info", "warning", "error"]
+
+class LogLevel(StrEnum):
+    """The least severe messages that are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 def configure_logging(level: LogLevel) -> None:
@@ -25,7 +32,7 @@ def configure_logging(level: LogLevel) -> None:
     people = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
     handler.setFormatter(people if sys.stderr.isatty() else _JsonLines())
     handler.addFilter(_is_told_of)
-    logging.basicConfig(level="WARNING" if level == "info" else level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level="WARNING" if level is LogLevel.INFO else level.upper(), handlers=[handler], force=True)
     logging.getLogger("envport").setLevel(level.upper())
 
 

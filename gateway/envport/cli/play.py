@@ -15,7 +15,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from envport.cli import console
 from envport.cli.game import Chosen, Game, Played, at_gateway, in_process
 from envport.cli.loading import load_environment
-from envport.cli.logs import configure_logging
+from envport.cli.logs import LogLevel, configure_logging
 from envport.cli.observation import ObservationPrinter
 from envport.cli.options import Seed, SplitName, TaskIndex, gateway_url, token
 from envport.cli.question import ask_arguments
@@ -48,7 +48,7 @@ def play(
     ] = False,
 ) -> None:
     """Play an environment by hand, in the terminal."""
-    configure_logging("info")
+    configure_logging(LogLevel.INFO)
     if not debug:
         logging.disable()
     chosen = Chosen(split, task, seed)

@@ -96,7 +96,7 @@ def serve(
     ] = Settings.shutdown_seconds,
     log_level: Annotated[
         LogLevel, typer.Option(help="Least severe messages to log, to standard error; debug logs every request.")
-    ] = "info",
+    ] = LogLevel.INFO,
 ) -> None:
     """Serve environments over MCP and HTTP, each session in an episode of its own.
 
@@ -118,7 +118,7 @@ def serve(
             idle_seconds=idle_seconds,
             wait_seconds=wait_seconds,
         ),
-        access_log=log_level == "debug",
+        access_log=log_level is LogLevel.DEBUG,
         shutdown_seconds=shutdown_seconds,
     )
     service = Service(settings, specs, os.environ)

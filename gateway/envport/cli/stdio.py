@@ -7,7 +7,7 @@ from functools import partial
 import anyio
 
 from envport.cli.loading import load_environment
-from envport.cli.logs import configure_logging
+from envport.cli.logs import LogLevel, configure_logging
 from envport.cli.options import Reference, Seed, SplitName, TaskIndex
 from envport.mcp.stdio import serve_stdio
 
@@ -20,6 +20,6 @@ def stdio(reference: Reference, split: SplitName = None, task: TaskIndex = None,
     With --split, --task or --seed the process plays one fixed episode and shows exactly the environment's
     tools; without, the player starts episodes.
     """
-    configure_logging("info")
+    configure_logging(LogLevel.INFO)
     spec = load_environment(reference)
     anyio.run(partial(serve_stdio, spec, split=split, task=task, seed=seed))

@@ -372,7 +372,7 @@ class Episode:
         seconds: float,
     ) -> None:
         self._tally.records += 1
-        record = StepRecord.model_construct(
+        record = StepRecord(
             index=self._tally.records,
             tool=tool,
             arguments=dict(arguments),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from envport.mcp.exact import ExactResults
 from envport.mcp.players import FixedEpisode, PlayerOf, SessionEpisodes
 from envport.mcp.progress import playing
 from envport.mcp.results import opening_blocks, prompt_messages, tool_error, tool_result
+from envport.mcp.tracing import WhenTraced
 from envport.registry import EPISODE_ID, START_EPISODE, EnvironmentSpec
 from envport.types import ContentBlock
 
@@ -40,12 +42,15 @@ class _EnvironmentServer:
 
     def __init__(self) -> None:
         self._schemas: dict[str, dict[str, Any]] = {tool["name"]: tool["inputSchema"] for tool in self.tools}
-        self.server: Server[Any] = Server(self.name, version=self.version, get_tool_input_schema=self._schemas.get)
+        # The SDK walks a schema on every call for arguments that are repeated in headers; most have none.
+        self._routed = {name: schema for name, schema in self._schemas.items() if _names_headers(schema)}
+        self.server: Server[Any] = Server(self.name, version=self.version, get_tool_input_schema=self._routed.get)
         self.server.add_request_handler("tools/list", types.PaginatedRequestParams, self._list_tools)
         self.server.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
         self.server.add_request_handler("prompts/list", types.PaginatedRequestParams, self._list_prompts)
         self.server.add_request_handler("prompts/get", types.GetPromptRequestParams, self._get_prompt)
         info = self.server.server_info.model_dump(mode="json", by_alias=True, exclude_none=True)
+        self.server.middleware[:] = [WhenTraced(middleware) for middleware in self.server.middleware]
         self.server.middleware.append(ExactResults(self.tools, info, self.instructions))
 
     async def instructions(self, ctx: Context) -> str | None:
@@ -85,6 +90,10 @@ class _EnvironmentServer:
         except EnvportError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
         return types.GetPromptResult.model_validate({"messages": messages})
+
+
+def _names_headers(schema: dict[str, Any]) -> bool:
+    return '"x-mcp-header"' in json.dumps(schema)
 
 
 def _refuse_cursor(params: types.PaginatedRequestParams) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 from envport.types import Observation, StepRecord
 
@@ -35,26 +36,40 @@ class TrajectoryStore(Protocol):
 @dataclass(slots=True)
 class _Recording:
     first_observation: Observation
-    records: deque[tuple[int, StepRecord]] = field(default_factory=deque[tuple[int, StepRecord]])
+    lines: deque[bytes] = field(default_factory=deque[bytes])
     size: int = 0
     dropped: int = 0
+    queued: bool = False
+
+    def drop_oldest(self) -> int:
+        """Forget the oldest call and return how many bytes it took."""
+        size = len(self.lines.popleft())
+        self.size -= size
+        self.dropped += 1
+        return size
 
 
 class MemoryTrajectories:
-    """Keeps trajectories in memory, and of each episode no more than a bounded part: the latest calls.
+    """Keeps trajectories in memory, and no more than a bounded part of them: the latest calls of the latest episodes.
 
     Args:
-        max_bytes: About how many bytes of observations and arguments to keep of one episode.
+        max_bytes: How many bytes of calls to keep of one episode.
         max_records: How many calls to keep of one episode.
+        max_total_bytes: How many bytes of calls to keep in all; those of the oldest episodes go first.
     """
 
-    def __init__(self, max_bytes: int = 8 * 2**20, max_records: int = 10_000):
+    def __init__(self, max_bytes: int = 8 * 2**20, max_records: int = 10_000, max_total_bytes: int = 512 * 2**20):
         self._max_bytes = max_bytes
         self._max_records = max_records
+        self._max_total_bytes = max_total_bytes
+        self._total = 0
         self._recordings: dict[str, _Recording] = {}
+        # Recordings that hold calls, in the order in which they began to.
+        self._oldest: deque[_Recording] = deque()
 
     async def begin(self, episode_id: str, first_observation: Observation) -> None:
         """Start recording an episode, or start its recording over."""
+        await self.forget(episode_id)
         self._recordings[episode_id] = _Recording(first_observation)
 
     async def append(self, episode_id: str, record: StepRecord) -> None:
@@ -62,45 +77,52 @@ class MemoryTrajectories:
         recording = self._recordings.get(episode_id)
         if recording is None:
             return
-        size = _size(record)
-        recording.records.append((size, record))
-        recording.size += size
-        while len(recording.records) > self._max_records or (
-            recording.size > self._max_bytes and len(recording.records) > 1
+        # As text a record takes an eighth of the memory, and nothing that the garbage collector has to walk.
+        line = _line(record)
+        recording.lines.append(line)
+        recording.size += len(line)
+        self._total += len(line)
+        while len(recording.lines) > self._max_records or (
+            recording.size > self._max_bytes and len(recording.lines) > 1
         ):
-            oldest, _ = recording.records.popleft()
-            recording.size -= oldest
-            recording.dropped += 1
+            self._total -= recording.drop_oldest()
+        if not recording.queued:
+            recording.queued = True
+            self._oldest.append(recording)
+        self._make_room()
 
     async def read(self, episode_id: str) -> tuple[Observation, Sequence[StepRecord], int]:
         """The first observation, the calls that are kept, oldest first, and how many older ones are not."""
         recording = self._recordings.get(episode_id)
         if recording is None:
             return Observation(), [], 0
-        return recording.first_observation, [record for _, record in recording.records], recording.dropped
+        records = [StepRecord.model_validate(json.loads(line)) for line in recording.lines]
+        return recording.first_observation, records, recording.dropped
 
     async def forget(self, episode_id: str) -> None:
         """Drop an episode's recording."""
-        self._recordings.pop(episode_id, None)
+        if (recording := self._recordings.pop(episode_id, None)) is not None:
+            self._total -= recording.size
+            recording.lines.clear()
+            if len(self._oldest) > 2 * len(self._recordings) + 64:
+                self._oldest = deque(self._recordings.values())
+                for kept in self._oldest:
+                    kept.queued = True
+
+    def _make_room(self) -> None:
+        while self._total > self._max_total_bytes:
+            recording = self._oldest[0]
+            if recording.lines:
+                self._total -= recording.drop_oldest()
+            else:
+                recording.queued = False
+                self._oldest.popleft()
 
 
-def _size(record: StepRecord) -> int:
-    observation = record.observation
-    return 256 + sum(
-        map(_weight, (*observation.content, observation.structured_content, record.arguments, record.info))
-    )
-
-
-def _weight(value: Any) -> int:
-    """About how many bytes a JSON value takes."""
-    total, left = 0, [value]
-    while left:
-        item = left.pop()
-        if isinstance(item, str):
-            total += len(item)
-        elif isinstance(item, dict):
-            left.extend(cast("dict[str, Any]", item).values())
-        elif isinstance(item, list | tuple):
-            left.extend(cast("list[Any]", item))
-        total += 64
-    return total
+def _line(record: StepRecord) -> bytes:
+    try:
+        return record.__pydantic_serializer__.to_json(record)
+    except ValueError:
+        # Half a character, which an argument may hold and UTF-8 may not, becomes U+FFFD.
+        text = json.dumps(record.model_dump(), ensure_ascii=False)
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

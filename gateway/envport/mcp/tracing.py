@@ -1,0 +1,29 @@
+"""Tracing, for those who have set it up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
+from opentelemetry import trace
+
+__all__ = ["WhenTraced"]
+
+
+class WhenTraced(ServerMiddleware[Any]):
+    """Server middleware that leaves out another one while no tracer provider is set, whose spans would go nowhere.
+
+    The SDK's OpenTelemetry middleware makes its spans in any case, which is a tenth of the cost of a call.
+
+    Args:
+        traced: The middleware that makes spans.
+    """
+
+    def __init__(self, traced: ServerMiddleware[Any]):
+        self._traced = traced
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Handle a message, in a span if anybody collects spans."""
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            return await call_next(ctx)
+        return await self._traced(ctx, call_next)
