@@ -7,6 +7,7 @@ from pathlib import Path
 
 __all__ = ["from_anywhere", "names_only"]
 
+_QUOTED = re.compile(r"'(\{\w+\})'")
 _FILE = re.compile(r"[^\s'\"=]*/([^\s'\"/]+)")
 
 
@@ -25,5 +26,5 @@ def from_anywhere(reference: str) -> str:
 
 
 def names_only(text: str) -> str:
-    """A command line or reference without the folders, for display."""
-    return _FILE.sub(r"\1", text)
+    """A command line or reference without folders and without quotes around placeholders, for display."""
+    return _QUOTED.sub(r"\1", _FILE.sub(r"\1", text))
