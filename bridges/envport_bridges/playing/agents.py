@@ -63,10 +63,12 @@ class Agent:
     Attributes:
         command: Its command line, split as a shell would, with placeholders; no shell runs it.
         files: Settings that it reads from the folder where it runs, with the key of the server's address.
+        settings: Environment variables that it needs.
     """
 
     command: str
     files: Mapping[str, str] = field(default_factory=dict[str, str])
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
     def named(cls, text: str) -> Agent:
@@ -86,7 +88,7 @@ class Agent:
         if shutil.which(program) is None:
             presets = ", ".join(PRESETS)
             raise InvalidOption(f"agent {text!r}: there is no program {program!r} here (presets: {presets})")
-        return cls(_absolute(words), agent.files)
+        return cls(_absolute(words), agent.files, agent.settings)
 
     def words(self, mission: Mission) -> list[str]:
         """The words of the command, with the mission put in."""
@@ -112,6 +114,7 @@ class Agent:
     def variables(self, mission: Mission) -> dict[str, str]:
         """The agent's environment variables: ours without any token, and the mission."""
         return without_secrets(os.environ) | {
+            **self.settings,
             "ENVPORT_MCP_URL": mission.mcp_url,
             "ENVPORT_TOKEN": mission.token,
             "ENVPORT_PROMPT_FILE": str(mission.prompt_file),
@@ -140,7 +143,12 @@ PRESETS = {
         f"-c 'mcp_servers.{_SERVER}.url=\"{{mcp_url}}\"' "
         f"-c 'mcp_servers.{_SERVER}.bearer_token_env_var=\"ENVPORT_TOKEN\"' {{prompt}}"
     ),
-    "gemini": Agent(f"gemini --allowed-mcp-server-names {_SERVER} -p {{prompt}}", {".gemini/settings.json": "httpUrl"}),
+    "gemini": Agent(
+        "gemini -p {prompt}",
+        {".gemini/settings.json": "httpUrl"},
+        # It ignores the settings of a folder that nobody told it to trust, and this one is new.
+        {"GEMINI_CLI_TRUST_WORKSPACE": "true"},
+    ),
     "mcp": Agent("{python} -m envport_bridges.playing.plain_client"),
 }
 """Agents that are known by a name."""
