@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from importlib.metadata import version as installed_version
 from io import TextIOWrapper
 from typing import Annotated, Any, cast
@@ -68,6 +69,10 @@ _COMMANDS = {
 }
 
 
+_GROUP = "envport.commands"
+"""Entry points of the commands that come from outside: the command line imports no bridge by itself."""
+
+
 def version() -> None:
     """Print the version."""
     _version()
@@ -78,11 +83,27 @@ def _register(arguments: list[str]) -> None:
     called = arguments[0] if arguments else ""
     if called in _VERSION:
         called = "version"
-    for name, (where, panel) in _COMMANDS.items():
-        if called in _COMMANDS and called != name:
-            continue
-        module, _, function = where.partition(":")
-        app.command(name, rich_help_panel=panel)(getattr(import_module(module), function))
+    if called in _COMMANDS:
+        _add(called)
+        return
+    contributed = {point.name: point for point in entry_points(group=_GROUP) if point.name not in _COMMANDS}
+    if called in contributed:
+        _contribute(contributed[called])
+        return
+    for name in _COMMANDS:
+        _add(name)
+    for point in contributed.values():
+        _contribute(point)
+
+
+def _add(name: str) -> None:
+    where, panel = _COMMANDS[name]
+    module, _, function = where.partition(":")
+    app.command(name, rich_help_panel=panel)(getattr(import_module(module), function))
+
+
+def _contribute(point: EntryPoint) -> None:
+    app.command(point.name, rich_help_panel=_WRITE)(point.load())
 
 
 def main(arguments: list[str] | None = None) -> None:

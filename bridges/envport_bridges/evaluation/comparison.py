@@ -1,0 +1,120 @@
+"""Two results of one environment: refused if they cannot be compared, else their paired differences."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from envport.errors import InvalidOption
+from envport_bridges.evaluation.intervals import Estimate, mean_of
+from envport_bridges.evaluation.results import Identity, Played, Result
+
+__all__ = ["Comparison", "Row", "compare_results"]
+
+# What may differ between results that can be compared.
+_FREE = frozenset({"envport"})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measure.
+
+    Attributes:
+        a: The mean of the first result, over the samples that both have.
+        b: The mean of the second.
+        difference: The mean of the samples' differences, second less first.
+    """
+
+    a: float
+    b: float
+    difference: Estimate
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The differences of two results.
+
+    Attributes:
+        identity: What both measured.
+        players: Who played.
+        pairs: How many samples both have a score for.
+        tasks: How many tasks these have.
+        unpaired: How many samples only one has a score for.
+        reward: The episodes' rewards.
+        success: The share of successes.
+        steps: The episodes' steps.
+        better: On how many samples the second has more reward.
+        equal: On how many it has as much.
+        worse: On how many it has less.
+    """
+
+    identity: Identity
+    players: tuple[str, str]
+    pairs: int
+    tasks: int
+    unpaired: int
+    reward: Row
+    success: Row
+    steps: Row
+    better: int
+    equal: int
+    worse: int
+
+    def document(self) -> dict[str, Any]:
+        """The comparison as JSON."""
+        return asdict(self)
+
+
+def compare_results(a: Result, b: Result) -> Comparison:
+    """Compare two results.
+
+    Raises:
+        InvalidOption: They measured different things, or have no sample in common; says what differs.
+    """
+    _require_equal(a.identity, b.identity)
+    common = [sample for sample in a.by_sample if sample in b.by_sample]
+    for sample in common:
+        if a.by_sample[sample][0].seed != b.by_sample[sample][0].seed:
+            raise InvalidOption(f"these results cannot be compared: sample {sample!r} was played with different seeds")
+    if not common:
+        raise InvalidOption("these results cannot be compared: no sample has a score in both")
+    pairs = [(a.by_sample[sample], b.by_sample[sample]) for sample in common]
+    reward = [_mean(second, "reward") - _mean(first, "reward") for first, second in pairs]
+    return Comparison(
+        identity=b.identity,
+        players=(a.player, b.player),
+        pairs=len(pairs),
+        tasks=len({first[0].task for first, _ in pairs}),
+        unpaired=len(set(a.by_sample) ^ set(b.by_sample)),
+        reward=_row(pairs, "reward"),
+        success=_row(pairs, "success"),
+        steps=_row(pairs, "steps"),
+        better=sum(difference > 0 for difference in reward),
+        equal=sum(difference == 0 for difference in reward),
+        worse=sum(difference < 0 for difference in reward),
+    )
+
+
+def _require_equal(a: Identity, b: Identity) -> None:
+    first, second = asdict(a), asdict(b)
+    differing = [key for key in first if key not in _FREE and first[key] != second[key]]
+    if differing:
+        what = "; ".join(f"{key} is {_short(first[key])} in A and {_short(second[key])} in B" for key in differing)
+        hint = " (the players were shown different tools)" if "fingerprint" in differing else ""
+        raise InvalidOption(f"these results cannot be compared: {what}{hint}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return f"{text[:13]}…'" if isinstance(value, str) and len(value) == 64 else text
+
+
+def _row(pairs: list[tuple[list[Played], list[Played]]], value: str) -> Row:
+    firsts, seconds = ([_mean(pair[side], value) for pair in pairs] for side in (0, 1))
+    differences = [second - first for first, second in zip(firsts, seconds, strict=True)]
+    tasks = [first[0].task for first, _ in pairs]
+    return Row(sum(firsts) / len(firsts), sum(seconds) / len(seconds), mean_of(differences, tasks))
+
+
+def _mean(played: list[Played], value: str) -> float:
+    return sum(float(getattr(one, value)) for one in played) / len(played)

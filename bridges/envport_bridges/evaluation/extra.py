@@ -1,0 +1,19 @@
+"""The extra `eval`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from envport.errors import MissingExtra
+
+__all__ = ["require_extra"]
+
+
+def require_extra() -> None:
+    """Make sure that Inspect is installed.
+
+    Raises:
+        MissingExtra: It is not.
+    """
+    if find_spec("inspect_ai") is None:
+        raise MissingExtra("Evaluation", "eval")

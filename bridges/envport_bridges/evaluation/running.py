@@ -1,0 +1,168 @@
+"""Running evaluations through Inspect."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import inspect_ai
+from inspect_ai import Epochs
+from inspect_ai._util.error import PrerequisiteError  # has no public name
+from inspect_ai.log import EvalLog, read_eval_log
+from inspect_ai.util import DisplayType
+from rich.text import Text
+
+from envport.errors import InvalidOption
+from envport_bridges.evaluation.results import Result
+from envport_bridges.playing.agents import PRESETS, Agent
+from envport_bridges.playing.place import Place
+from envport_bridges.playing.references import from_anywhere
+
+# Typed with what an optional package of Inspect's defines.
+_eval: Callable[..., list[EvalLog]] = getattr(inspect_ai, "eval")  # noqa: B009
+_eval_retry: Callable[..., list[EvalLog]] = getattr(inspect_ai, "eval_retry")  # noqa: B009
+
+__all__ = ["Match", "Rules", "play_match", "resume_match"]
+
+_TASK = "envport_bridges/episode"
+
+
+@dataclass(frozen=True)
+class Match:
+    """One player on one environment.
+
+    Attributes:
+        env: Address or reference of the environment.
+        kind: What the player is: `model`, `policy` or `agent`.
+        player: The model's name, the policy's, or the agent's command line.
+    """
+
+    env: str
+    kind: str
+    player: str
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How all matches are played.
+
+    Attributes:
+        task: Arguments of the Inspect task, beside the environment and the player.
+        model: Arguments that make the model.
+        model_base_url: Address of the model's server.
+        generation: How the model generates; Inspect's `GenerateConfig`.
+        limits: Inspect's limits for an episode.
+        epochs: How often each sample is played.
+        jobs: How many episodes are played side by side.
+        retries: How often a lost episode is played again.
+        log_dir: Where the logs go.
+        display: How Inspect shows its progress.
+    """
+
+    task: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    model: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    model_base_url: str | None = None
+    generation: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    epochs: int = 1
+    jobs: int | None = None
+    retries: int = 0
+    log_dir: Path = Path("logs")
+    display: DisplayType = "rich"
+
+
+def play_match(match: Match, rules: Rules) -> Result:
+    """Evaluate one player on one environment.
+
+    Raises:
+        InvalidOption: Inspect cannot begin; says what is missing.
+        EnvportError: The environment cannot be had.
+    """
+    arguments = {**rules.task, "env": from_anywhere(match.env), **_player(match)}
+    reducers = ["mean", f"pass_at_{rules.epochs}", f"pass_k_{rules.epochs}"] if rules.epochs > 1 else ["mean"]
+    before = _logs(rules.log_dir)
+    try:
+        logs = _eval(
+            _TASK,
+            model=match.player if match.kind == "model" else None,
+            model_base_url=rules.model_base_url if match.kind == "model" else None,
+            model_args=dict(rules.model) if match.kind == "model" else {},
+            task_args=arguments,
+            epochs=Epochs(rules.epochs, reducers),
+            max_samples=rules.jobs,
+            retry_on_error=rules.retries,
+            log_dir=str(rules.log_dir),
+            display=rules.display,
+            ctl_server=False,
+            **rules.limits,
+            **rules.generation,
+        )
+    except PrerequisiteError as error:
+        raise InvalidOption(f"{match.kind} {match.player!r}: {Text.from_markup(str(error)).plain}") from None
+    except ValueError as error:
+        raise InvalidOption(f"{match.kind} {match.player!r}: {error}") from error
+    return _result(logs or _interrupted(rules.log_dir, before))
+
+
+def _player(match: Match) -> dict[str, str]:
+    """The task's argument that says who plays; with a model, Inspect knows."""
+    if match.kind == "policy":
+        return {"policy": from_anywhere(match.player)}
+    if match.kind == "agent":
+        return {"agent": match.player if match.player in PRESETS else Agent.named(match.player).command}
+    return {}
+
+
+def resume_match(log: Path, rules: Rules) -> Result:
+    """Go on with an evaluation that was interrupted or lost episodes; what has a score keeps it.
+
+    Args:
+        log: Its log.
+        rules: How episodes are played side by side, and shown; the rest is the log's.
+
+    Raises:
+        InvalidOption: It is not a log of an evaluation with envport.
+    """
+    before = Result.read(log)
+    if not before.lost and not before.missing:
+        return before
+    previous = read_eval_log(str(log))
+    folder = log.absolute().parent
+    there = _logs(folder)
+    logs = _eval_retry(
+        previous,
+        max_samples=rules.jobs,
+        retry_on_error=rules.retries,
+        log_dir=str(folder),
+        display=rules.display,
+        ctl_server=False,
+    )
+    return _result(logs or _interrupted(folder, there))
+
+
+def _logs(folder: Path) -> set[Path]:
+    return set(folder.glob("*.eval"))
+
+
+def _interrupted(folder: Path, before: set[Path]) -> list[EvalLog]:
+    """The log of an evaluation that was interrupted: Inspect writes it, and returns none."""
+    written = sorted(_logs(folder) - before, key=lambda file: file.stat().st_mtime)
+    if not written:
+        raise KeyboardInterrupt
+    return [read_eval_log(str(written[-1]))]
+
+
+def _result(logs: list[EvalLog]) -> Result:
+    (log,) = logs
+    if log.status == "error" and not log.samples and log.error is not None:
+        raise InvalidOption(f"the evaluation failed: {log.error.message}")
+    # The log in memory may be without its samples.
+    return Result.read(os.path.normpath(log.location)) if "://" not in log.location else Result.read(log.location)
+
+
+def stop_places() -> None:
+    """Stop the gateways that were started for evaluations."""
+    Place.stop_all()

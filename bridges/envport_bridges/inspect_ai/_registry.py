@@ -1,0 +1,7 @@
+"""What Inspect finds by the entry point group `inspect_ai`."""
+
+from envport_bridges.inspect_ai.scorer import outcome
+from envport_bridges.inspect_ai.solver import play
+from envport_bridges.inspect_ai.task import episode
+
+__all__ = ["episode", "outcome", "play"]

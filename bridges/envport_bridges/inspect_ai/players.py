@@ -1,0 +1,189 @@
+"""Who plays an episode: a model, a policy, or a whole agent."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+
+import anyio
+from inspect_ai.log import transcript
+from inspect_ai.model import ChatMessageTool, ChatMessageUser, ModelOutput, execute_tools, get_model
+from inspect_ai.solver import TaskState
+from inspect_ai.tool import ToolInfo
+
+from envport.client import AsyncClient
+from envport.errors import EnvportError
+from envport.types import OpenedEpisode
+from envport_bridges.inspect_ai.exact_tools import playable, shown, tool_content
+from envport_bridges.playing.agents import Agent, Mission
+from envport_bridges.playing.policies import View, load_policy, play_policy
+from envport_bridges.playing.processes import Ended, run_bounded
+from envport_bridges.playing.seat import Seat, text_of
+
+__all__ = ["AgentPlayer", "Ending", "Game", "ModelPlayer", "Player", "PolicyPlayer"]
+
+
+@dataclass(frozen=True)
+class Game:
+    """An episode that waits for its player.
+
+    Attributes:
+        environment: Name of the environment.
+        opened: The episode.
+        control: The control plane; players do not get it.
+        idle_seconds: After how long without a call the episode expires.
+        most_calls: After how many calls the player is stopped.
+    """
+
+    environment: str
+    opened: OpenedEpisode
+    control: AsyncClient
+    idle_seconds: float
+    most_calls: int
+
+    @property
+    def text(self) -> str:
+        """The prompt and the first observation, joined as in training."""
+        first = "\n".join(map(text_of, self.opened.observation.content))
+        return f"{self.opened.prompt}\n\n{first}" if self.opened.prompt else first
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why a player stopped.
+
+    Attributes:
+        reason: For a person to read.
+        refused: How many of its calls were refused, before or at the gateway; 0 where only the gateway knows.
+    """
+
+    reason: str
+    refused: int = 0
+
+
+class Player(Protocol):
+    """Plays one episode to its end, or as far as it likes."""
+
+    async def play(self, game: Game, state: TaskState) -> Ending:
+        """Play an episode, over MCP alone.
+
+        Raises:
+            EnvportError: The gateway failed; says nothing about the player.
+        """
+        ...
+
+
+class ModelPlayer:
+    """The model that is evaluated, with the environment's tools and nothing else."""
+
+    async def play(self, game: Game, state: TaskState) -> Ending:
+        """Let the model call tools until the episode is over or it calls none."""
+        async with Seat.at(game.opened.mcp_url, game.opened.token) as seat:
+            state.messages[-1] = ChatMessageUser(content=_opening(game))
+            tools: list[ToolInfo] = [shown(tool) for tool in seat.tools]
+            return await self._play(game, state, seat, tools)
+
+    async def _play(self, game: Game, state: TaskState, seat: Seat, tools: list[ToolInfo]) -> Ending:
+        callable_tools = [playable(tool, seat) for tool in seat.tools]
+        made = refused = 0
+        while True:
+            state.output = await get_model().generate(state.messages, tools=tools)
+            state.messages.append(state.output.message)
+            calls = state.output.message.tool_calls or []
+            if not calls:
+                return Ending(f"the model called no tool ({state.output.stop_reason})", refused)
+            answers = await execute_tools(state.messages, callable_tools)
+            state.messages.extend(answers.messages)
+            made += len(calls)
+            refused += sum(
+                isinstance(answer, ChatMessageTool) and answer.error is not None for answer in answers.messages
+            )
+            if seat.over:
+                return Ending("the episode was over", refused)
+            if made >= game.most_calls:
+                return Ending(f"the player was stopped after {made} calls", refused)
+
+
+def _opening(game: Game) -> Any:
+    blocks = game.opened.observation.content
+    if all(block.get("type") not in ("image", "audio") for block in blocks):
+        return game.text
+    opening = [tool_content(block) for block in blocks]
+    prompt = {"type": "text", "text": f"{game.opened.prompt}\n\n"}
+    return [tool_content(prompt), *opening] if game.opened.prompt else opening
+
+
+class PolicyPlayer:
+    """A function.
+
+    Args:
+        name: The policy; see `load_policy`.
+    """
+
+    def __init__(self, name: str):
+        self._policy = load_policy(name)
+
+    async def play(self, game: Game, state: TaskState) -> Ending:
+        """Let the policy play; its chance follows from the seed and the epoch."""
+        async with Seat.at(game.opened.mcp_url, game.opened.token) as seat:
+            first = "\n".join(map(text_of, game.opened.observation.content))
+            rng = Random(f"{game.opened.seed}/{state.epoch}")
+            view = View(game.environment, game.opened.prompt, seat.tools, first, rng)
+            reason = await play_policy(self._policy, view, seat, game.most_calls)
+        calls = [f"{tool}({arguments}) -> {reply.text}" for (tool, arguments), reply in view.history]
+        state.output = ModelOutput.from_content("policy", "\n".join(calls))
+        return Ending(reason, sum(reply.is_error for _, reply in view.history))
+
+
+class AgentPlayer:
+    """A program.
+
+    Args:
+        command: A preset's name or a command line; see `Agent.named`.
+        seconds: Its time for an episode.
+    """
+
+    def __init__(self, command: str, seconds: float):
+        self._agent = Agent.named(command)
+        self._seconds = seconds
+
+    async def play(self, game: Game, state: TaskState) -> Ending:
+        """Run the program in a folder of its own, and kill what is left of it."""
+        # What an agent left there may be its own to forbid deleting.
+        with tempfile.TemporaryDirectory(prefix="envport-agent-", ignore_cleanup_errors=True) as root:
+            ended = await self._run(game, Path(root))
+        transcript().info({"exit_code": ended.code, "output": ended.output}, source="agent")
+        state.output = ModelOutput.from_content("agent", ended.output)
+        if ended.code is None:
+            return Ending(f"the agent was stopped after {self._seconds:g} seconds")
+        return Ending(f"the agent exited with {ended.code}")
+
+    async def _run(self, game: Game, root: Path) -> Ended:
+        assert game.opened.token is not None
+        mission = Mission(game.opened.mcp_url, game.opened.token, game.text, root / "work", root / "notes")
+        self._agent.brief(mission)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_keep_alive, game)
+            ended = await run_bounded(
+                self._agent.words(mission),
+                cwd=mission.folder,
+                env=self._agent.variables(mission),
+                seconds=self._seconds,
+                log=root / "output",
+            )
+            tasks.cancel_scope.cancel()
+            return ended
+        raise AssertionError("a task group that is left by a return")
+
+
+async def _keep_alive(game: Game) -> None:
+    """Keep the episode from expiring while its agent thinks; what is over stays over."""
+    while True:
+        await anyio.sleep(max(0.5, game.idle_seconds / 3))
+        try:
+            await game.control.keep_alive(game.opened.episode_id)
+        except EnvportError:
+            return

@@ -1,0 +1,68 @@
+"""The scorer: reads reward and outcome over the control plane, which the player cannot reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inspect_ai.scorer import Score, Scorer, Target, ci, mean, scorer, stderr
+from inspect_ai.solver import TaskState
+
+from envport.errors import EpisodeFailed
+from envport.types import EpisodeInfo
+from envport_bridges.inspect_ai.dataset import CLUSTER
+from envport_bridges.inspect_ai.naming import qualified
+from envport_bridges.inspect_ai.solver import EPISODE, REFUSED, STOPPED
+from envport_bridges.playing.place import Place
+
+__all__ = ["REWARD", "SUCCESS", "outcome"]
+
+REWARD, SUCCESS = "reward", "success"
+"""The values of a score."""
+
+_METRICS = [mean(), stderr(cluster=CLUSTER), ci(cluster=CLUSTER)]
+
+
+@scorer(name=qualified("outcome"), metrics={REWARD: _METRICS, SUCCESS: _METRICS})
+def outcome(env: str, success_at: float = 1.0) -> Scorer:
+    """Score an episode by its reward, as the training bridge does: 0 if no step had one.
+
+    An episode that was lost to a fault gets no score: its sample is an error, which Inspect leaves out and counts.
+
+    Args:
+        env: Address or reference of the environment; see `Place.of`.
+        success_at: The reward from which on an episode is a success.
+    """
+
+    async def score(state: TaskState, target: Target) -> Score:
+        async with Place.of(env).control() as control:
+            info = await control.episode(state.store.get(EPISODE))
+        if info.outcome is not None and info.outcome.infrastructure:
+            raise EpisodeFailed(f"not scored, for this says nothing about the player: {info.outcome.message}")
+        reward = info.reward if info.reward is not None else 0.0
+        return Score(
+            value={REWARD: reward, SUCCESS: float(reward >= success_at)},
+            answer=state.output.completion[-500:],
+            explanation=_explanation(info, state),
+            metadata=_facts(info, state),
+        )
+
+    return score
+
+
+def _explanation(info: EpisodeInfo, state: TaskState) -> str:
+    # A closed episode is one that we closed because its player had stopped.
+    over = info.outcome is not None and info.outcome.reason != "closed"
+    how = info.outcome.message if info.outcome is not None and over else "The episode was not played to its end."
+    return f"{how} Here, {state.store.get(STOPPED)}."
+
+
+def _facts(info: EpisodeInfo, state: TaskState) -> dict[str, Any]:
+    return {
+        "outcome": info.outcome.reason if info.outcome is not None else None,
+        "stopped": state.store.get(STOPPED),
+        "steps": info.steps,
+        "tool_errors": max(info.errors, state.store.get(REFUSED, 0)),
+        "rewarded": info.reward is not None,
+        "seed": info.seed,
+        "episode": info.episode_id,
+    }

@@ -1,0 +1,97 @@
+"""The solver: opens an episode, lets its player play it, and closes it whatever happened."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import anyio
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+
+from envport.client import AsyncClient
+from envport.errors import AtCapacity, EnvportError, InvalidOption
+from envport.types import OpenedEpisode
+from envport_bridges.inspect_ai.naming import qualified
+from envport_bridges.inspect_ai.players import AgentPlayer, Game, ModelPlayer, Player, PolicyPlayer
+from envport_bridges.playing.place import Place
+from envport_bridges.playing.secrecy import hide_memory
+
+__all__ = ["EPISODE", "REFUSED", "STOPPED", "play"]
+
+EPISODE, STOPPED, REFUSED = "envport:episode", "envport:stopped", "envport:refused"
+"""Keys of the sample's store: the episode's handle, why its player stopped, how many calls were refused."""
+
+_PATIENCE = 30
+
+
+@solver(name=qualified("play"))
+def play(
+    env: str,
+    policy: str | None = None,
+    agent: str | None = None,
+    agent_seconds: float = 600.0,
+    max_calls: int = 200,
+) -> Solver:
+    """Play an episode with the model, with a policy, or with a whole agent.
+
+    Args:
+        env: Address or reference of the environment; see `Place.of`.
+        policy: `random`, `noop` or `MODULE:FUNCTION`; plays instead of the model.
+        agent: A preset's name or a command line; plays instead of the model.
+        agent_seconds: An agent's time for an episode.
+        max_calls: Calls after which a player is stopped.
+    """
+    if policy is not None and agent is not None:
+        raise InvalidOption("a policy or an agent plays, not both")
+    if max_calls < 1 or agent_seconds <= 0:
+        raise InvalidOption("max_calls and agent_seconds have to be positive")
+    player: Player = ModelPlayer()
+    if policy is not None:
+        player = PolicyPlayer(policy)
+    elif agent is not None:
+        Place.of(env).require_tokens()
+        hide_memory()
+        player = AgentPlayer(agent, agent_seconds)
+    return _Play(env, player, agent is not None, max_calls)
+
+
+class _Play:
+    def __init__(self, env: str, player: Player, minting: bool, max_calls: int):
+        self._env = env
+        self._player = player
+        self._minting = minting
+        self._max_calls = max_calls
+
+    async def __call__(self, state: TaskState, generate: Generate) -> TaskState:
+        place = Place.of(self._env)
+        async with place.control() as control:
+            opened = await self._open(control, place, state)
+            state.store.set(EPISODE, opened.episode_id)
+            state.store.set(STOPPED, "a limit was exceeded")
+            try:
+                info = await control.environment(place.name)
+                game = Game(place.name, opened, control, info.limits.idle_seconds, self._max_calls)
+                ending = await self._player.play(game, state)
+                state.store.set(STOPPED, ending.reason)
+                state.store.set(REFUSED, ending.refused)
+            finally:
+                with anyio.CancelScope(shield=True), suppress(EnvportError):
+                    await control.close(opened.episode_id)
+        return state
+
+    async def _open(self, control: AsyncClient, place: Place, state: TaskState) -> OpenedEpisode:
+        chosen = state.metadata
+        for attempt in range(_PATIENCE):
+            try:
+                return await control.open(
+                    place.name,
+                    split=chosen.get("split"),
+                    task=chosen.get("task_index"),
+                    seed=chosen["seed"],
+                    # A token of its own for every player: none needs more than its episode.
+                    mint_token=self._minting or bool(place.token),
+                )
+            except AtCapacity as full:
+                if attempt == _PATIENCE - 1:
+                    raise
+                await anyio.sleep(full.retry_after)
+        raise AssertionError

@@ -1,0 +1,77 @@
+"""The Inspect task: any environment, evaluated."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from inspect_ai import Task, task
+
+from envport.types import EnvironmentInfo
+from envport_bridges.inspect_ai.dataset import Selection, dataset
+from envport_bridges.inspect_ai.naming import qualified
+from envport_bridges.inspect_ai.scorer import outcome
+from envport_bridges.inspect_ai.solver import play
+from envport_bridges.playing.place import Place
+
+__all__ = ["IDENTITY", "episode"]
+
+IDENTITY = "envport"
+"""Key of the log's metadata that says what was measured."""
+
+
+@task(name=qualified("episode"))
+def episode(
+    env: str,
+    split: str | None = None,
+    num_tasks: int | None = None,
+    seed: int = 0,
+    success_at: float = 1.0,
+    policy: str | None = None,
+    agent: str | None = None,
+    agent_seconds: float = 600.0,
+    max_calls: int = 200,
+) -> Task:
+    """Play episodes of an environment.
+
+    Args:
+        env: Address of an environment (`http://HOST/environments/NAME`, the token in `ENVPORT_TOKEN`), or what
+            `envport serve` takes, which is then started in place.
+        split: The split of the tasks; the first one if not given.
+        num_tasks: How many samples; all tasks once if not given, or 100 samples if the environment has no tasks.
+        seed: Makes the samples' seeds.
+        success_at: The reward from which on an episode is a success.
+        policy: `random`, `noop` or `MODULE:FUNCTION`; plays instead of the model.
+        agent: A preset's name or a command line; plays instead of the model.
+        agent_seconds: An agent's time for an episode.
+        max_calls: Calls after which a player is stopped.
+    """
+    place = Place.of(env)
+    info = place.info()
+    selection = Selection(split, num_tasks, seed)
+    return Task(
+        dataset=dataset(place, info, selection),
+        solver=play(env, policy, agent, agent_seconds, max_calls),
+        scorer=outcome(env, success_at),
+        # A lost episode is left out and counted; the others go on.
+        fail_on_error=False,
+        name=info.name,
+        version=info.version,
+        metadata={IDENTITY: _identity(info, selection, success_at, max_calls)},
+    )
+
+
+def _identity(info: EnvironmentInfo, selection: Selection, success_at: float, max_calls: int) -> dict[str, Any]:
+    first = info.splits[0].name if info.splits else None
+    return {
+        "environment": info.name,
+        "version": info.version,
+        "options": info.options,
+        "fingerprint": info.fingerprint,
+        "reward": info.reward,
+        "split": selection.split or first,
+        "seed": selection.seed,
+        "success_at": success_at,
+        "max_calls": max_calls,
+        "envport": version("envport"),
+    }

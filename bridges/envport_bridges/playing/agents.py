@@ -1,0 +1,154 @@
+"""Whole agents: any program that speaks MCP, and how it is told which episode to play."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envport.errors import InvalidOption
+from envport_bridges.playing.secrecy import without_secrets
+
+__all__ = ["PRESETS", "Agent", "Mission"]
+
+_SERVER = "envport"
+_PLACEHOLDER = re.compile(r"\{(mcp_url|mcp_config|prompt|prompt_file|python)\}")
+
+
+@dataclass(frozen=True)
+class Mission:
+    """What an agent is given: one episode.
+
+    Attributes:
+        mcp_url: MCP address of the episode.
+        token: Bearer token that plays this episode and opens nothing else.
+        prompt: What to do, with the first observation.
+        folder: An empty folder of the agent's own, where it runs.
+        notes: Another one, for the files that the command may name.
+    """
+
+    mcp_url: str
+    token: str
+    prompt: str
+    folder: Path
+    notes: Path
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the agent's MCP requests."""
+        return {"Authorization": f"Bearer {self.token}"}
+
+    @property
+    def mcp_config(self) -> Path:
+        """File with the `mcpServers` settings that most clients read."""
+        return self.notes / "mcp.json"
+
+    @property
+    def prompt_file(self) -> Path:
+        """File with the prompt."""
+        return self.notes / "prompt.txt"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A program that plays.
+
+    Attributes:
+        command: Its command line, split as a shell would, with placeholders; no shell runs it.
+        files: Settings that it reads from the folder where it runs, with the key of the server's address.
+        settings: Environment variables that it needs.
+    """
+
+    command: str
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def named(cls, text: str) -> Agent:
+        """The preset of that name, or the command line itself.
+
+        Raises:
+            InvalidOption: It is not a command line, or its program is not installed.
+        """
+        agent = PRESETS.get(text) or cls(text)
+        try:
+            words = shlex.split(agent.command)
+        except ValueError as error:
+            raise InvalidOption(f"agent {text!r} is not a command line: {error}") from None
+        if not words:
+            raise InvalidOption("the agent's command line is empty")
+        program = words[0].replace("{python}", sys.executable)
+        if shutil.which(program) is None:
+            presets = ", ".join(PRESETS)
+            raise InvalidOption(f"agent {text!r}: there is no program {program!r} here (presets: {presets})")
+        return cls(_absolute(words), agent.files, agent.settings)
+
+    def words(self, mission: Mission) -> list[str]:
+        """The words of the command, with the mission put in."""
+        values = {
+            "mcp_url": mission.mcp_url,
+            "mcp_config": str(mission.mcp_config),
+            "prompt": mission.prompt,
+            "prompt_file": str(mission.prompt_file),
+            "python": sys.executable,
+        }
+        return [_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in shlex.split(self.command)]
+
+    def brief(self, mission: Mission) -> None:
+        """Write the files that the agent reads."""
+        server: dict[str, Any] = {"type": "http", "url": mission.mcp_url, "headers": mission.headers}
+        mission.folder.mkdir(parents=True, exist_ok=True)
+        _write(mission.mcp_config, json.dumps({"mcpServers": {_SERVER: server}}, indent=2))
+        _write(mission.prompt_file, mission.prompt)
+        for name, key in self.files.items():
+            settings = {"mcpServers": {_SERVER: {key: mission.mcp_url, "headers": mission.headers, "trust": True}}}
+            _write(mission.folder / name, json.dumps(settings, indent=2))
+
+    def variables(self, mission: Mission) -> dict[str, str]:
+        """The agent's environment variables: ours without any token, and the mission."""
+        return without_secrets(os.environ) | {
+            **self.settings,
+            "ENVPORT_MCP_URL": mission.mcp_url,
+            "ENVPORT_TOKEN": mission.token,
+            "ENVPORT_PROMPT_FILE": str(mission.prompt_file),
+        }
+
+
+def _absolute(words: list[str]) -> str:
+    """The command with its files as they are found from here: the agent runs in another folder."""
+    found = [str(Path(word).resolve()) if "/" in word and Path(word).is_file() else word for word in words]
+    return shlex.join(found)
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # Only ours to read: the settings hold the token.
+    file.touch(mode=0o600)
+    file.write_text(text, encoding="utf-8")
+
+
+PRESETS = {
+    "claude-code": Agent(
+        f"claude -p {{prompt}} --mcp-config {{mcp_config}} --strict-mcp-config --allowedTools mcp__{_SERVER}"
+    ),
+    "codex": Agent(
+        "codex exec --skip-git-repo-check "
+        f"-c 'mcp_servers.{_SERVER}.url=\"{{mcp_url}}\"' "
+        f"-c 'mcp_servers.{_SERVER}.bearer_token_env_var=\"ENVPORT_TOKEN\"' {{prompt}}"
+    ),
+    "gemini": Agent(
+        "gemini -p {prompt}",
+        {".gemini/settings.json": "httpUrl"},
+        # It ignores the settings of a folder that nobody told it to trust, and this one is new.
+        {"GEMINI_CLI_TRUST_WORKSPACE": "true"},
+    ),
+    "mcp": Agent("{python} -m envport_bridges.playing.plain_client"),
+}
+"""Agents that are known by a name."""

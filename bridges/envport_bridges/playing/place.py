@@ -1,0 +1,108 @@
+"""Where an environment is evaluated: at a gateway that runs, or at one that is started for it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import ClassVar
+from urllib.parse import unquote, urlsplit
+
+from envport.client import AsyncClient, Client
+from envport.errors import InvalidAccess, InvalidOption, Unauthenticated
+from envport.types import EnvironmentInfo
+from envport_bridges.playing.hosting import Hosted
+
+__all__ = ["Place"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """An environment of a gateway, and the token for its control plane.
+
+    Attributes:
+        url: Address of the gateway.
+        name: Name of the environment.
+        token: Token of the control plane, if the gateway has tokens.
+        hosted: The gateway, if it was started for this.
+    """
+
+    url: str
+    name: str
+    token: str | None
+    hosted: Hosted | None = None
+
+    _open: ClassVar[dict[str, Place]] = {}
+
+    @classmethod
+    def of(cls, env: str) -> Place:
+        """The place that a text names; the same text names the same place for as long as this process lives.
+
+        Args:
+            env: Address of an environment (`http://HOST/environments/NAME`), whose token is in `ENVPORT_TOKEN`; or
+                what `envport serve` takes, which is then started in place.
+
+        Raises:
+            InvalidOption: It is an address, but not that of an environment.
+            ConfigurationError: The environment cannot be served.
+        """
+        place = cls._open.get(env)
+        if place is None or (place.hosted is not None and place.hosted.process.poll() is not None):
+            place = cls._open[env] = cls._at(env) if "://" in env else cls._hosting(env)
+        return place
+
+    @classmethod
+    def _at(cls, address: str) -> Place:
+        parts = urlsplit(address)
+        root, found, rest = parts.path.partition("/environments/")
+        name = rest.removesuffix("/").removesuffix("/mcp")
+        if parts.scheme not in ("http", "https") or not parts.hostname or not found or not name or "/" in name:
+            raise InvalidOption(f"{address!r} is not the address of an environment: http://HOST/environments/NAME")
+        return cls(f"{parts.scheme}://{parts.netloc}{root}", unquote(name), os.environ.get("ENVPORT_TOKEN") or None)
+
+    @classmethod
+    def _hosting(cls, reference: str) -> Place:
+        hosted = Hosted.start(reference)
+        return cls(hosted.url, hosted.name, hosted.token, hosted)
+
+    @classmethod
+    def stop_all(cls) -> None:
+        """Stop the gateways that were started in place."""
+        for place in cls._open.values():
+            if place.hosted is not None:
+                place.hosted.stop()
+        cls._open.clear()
+
+    def control(self) -> AsyncClient:
+        """A client of the control plane."""
+        # Empty means none: the client would otherwise take the variable's.
+        return AsyncClient(self.url, token=self.token or "")
+
+    def control_sync(self) -> Client:
+        """The same, for code that waits."""
+        return Client(self.url, token=self.token or "")
+
+    def info(self) -> EnvironmentInfo:
+        """The environment.
+
+        Raises:
+            GatewayUnreachable: The gateway does not answer.
+            UnknownEnvironment: It serves no such environment.
+        """
+        with self.control_sync() as control:
+            return control.environment(self.name)
+
+    def require_tokens(self) -> None:
+        """Make sure that a program without the control token gets nothing from the control plane.
+
+        Raises:
+            InvalidAccess: The gateway answers whoever asks.
+        """
+        with Client(self.url, token="") as anyone:
+            try:
+                anyone.environments()
+            except Unauthenticated:
+                return
+        raise InvalidAccess(
+            f"the gateway at {self.url} has no tokens, so an agent could read its reward there: start it with "
+            "ENVPORT_TOKEN set, or give the environment by name, and a gateway of its own is started for it"
+        )

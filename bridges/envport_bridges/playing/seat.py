@@ -1,0 +1,115 @@
+"""A player's place at an episode: its tools and calls, over MCP and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CallToolResult
+
+from envport.errors import GatewayUnreachable
+from envport.types import ContentBlock
+
+__all__ = ["Reply", "Seat", "text_of"]
+
+_OVER = frozenset({"episode_over", "unknown_episode", "episode_failed"})
+_UNKNOWN_TOOL = -32602
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a call answered.
+
+    Attributes:
+        content: MCP content blocks.
+        is_error: The gateway or the environment refused.
+        over: The episode takes no more calls.
+    """
+
+    content: tuple[ContentBlock, ...]
+    is_error: bool
+    over: bool
+
+    @property
+    def text(self) -> str:
+        """What is there to read, joined by newlines."""
+        return "\n".join(map(text_of, self.content))
+
+
+class Seat:
+    """An open MCP connection to one episode; made by `Seat.at`.
+
+    Attributes:
+        tools: The tools, as the gateway lists them.
+        calls: How many calls were made.
+        over: Whether the episode takes no more calls.
+    """
+
+    def __init__(self, client: Client, tools: list[dict[str, Any]]):
+        self._client = client
+        self.tools = tools
+        self.calls = 0
+        self.over = False
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, url: str, token: str | None, patience: float = 120.0) -> AsyncGenerator[Seat]:
+        """Connect to the MCP address of an episode.
+
+        Args:
+            url: The address.
+            token: Bearer token that plays it.
+            patience: Seconds to wait for an answer.
+        """
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=patience) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            listed = await client.list_tools()
+            tools = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed.tools]
+            yield cls(client, tools)
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Reply:
+        """Call a tool.
+
+        Raises:
+            GatewayUnreachable: There was no answer that a gateway would give.
+        """
+        self.calls += 1
+        try:
+            result = await self._client.call_tool(tool, dict(arguments))
+        except MCPError as error:
+            if error.error.code == _UNKNOWN_TOOL:
+                return Reply(({"type": "text", "text": error.error.message},), True, self.over)
+            raise GatewayUnreachable(f"the gateway did not answer a call: {error}") from error
+        except (httpx2.HTTPError, OSError) as error:
+            raise GatewayUnreachable(f"no answer to a call: {error or type(error).__name__}") from error
+        reply = _reply(result)
+        self.over = self.over or reply.over
+        return reply
+
+
+def _reply(result: CallToolResult) -> Reply:
+    meta = result.meta or {}
+    over = bool(meta.get("envport/terminated") or meta.get("envport/truncated")) or meta.get("envport/error") in _OVER
+    content = tuple(block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content)
+    return Reply(content, bool(result.is_error), over)
+
+
+def text_of(block: ContentBlock) -> str:
+    """A content block as a player reads it who takes text alone; the same words as in training."""
+    kind = block.get("type")
+    if kind == "text":
+        return str(block["text"])
+    if kind == "resource_link":
+        return f"[{block.get('title') or block.get('name') or 'resource'}: {block.get('uri')}]"
+    if kind == "resource":
+        resource = block.get("resource", {})
+        return str(resource.get("text") or f"[resource: {resource.get('uri')}]")
+    return f"[{kind}: {block.get('mimeType') or 'unknown type'}]"

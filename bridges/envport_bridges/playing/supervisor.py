@@ -1,0 +1,87 @@
+"""Runs one command and leaves no process of it behind. A script of its own: it needs nothing but the standard library.
+
+    python supervisor.py WORD...
+
+Whatever the command starts is a descendant of this process and stays one: on Linux, orphans come back to a subreaper,
+whichever session or process group they moved to. The end of standard input ends the command, so that nothing survives
+whoever asked for it. The exit code is the command's, 128 and the signal's number if it was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+__all__ = ["main"]
+
+_PR_SET_CHILD_SUBREAPER = 36
+_NOT_FOUND = 127
+
+
+def main(words: list[str]) -> int:
+    """Run a command to its end, or to the end of standard input, and kill what is left of it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+    except OSError as error:
+        print(f"{words[0]} cannot be started: {error.strerror}", file=sys.stderr)
+        return _NOT_FOUND
+    threading.Thread(target=_end_with_input, args=(child.pid,), daemon=True).start()
+    code = child.wait()
+    _kill_group(child.pid)
+    _kill_descendants()
+    return code if code >= 0 else 128 - code
+
+
+def _end_with_input(pid: int) -> None:
+    os.read(sys.stdin.fileno(), 1)
+    _kill_group(pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _kill_descendants() -> None:
+    """Kill and reap until nothing is left: what is killed may just have started another one."""
+    while True:
+        for pid in _descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
+
+
+def _descendants(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # The command's name stands in brackets and may hold anything, brackets too.
+            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: list[int] = []
+    waiting = [root]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stderr.flush()
+    # Without the thread that still waits for input.
+    os._exit(code)

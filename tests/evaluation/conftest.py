@@ -1,0 +1,42 @@
+"""The tests of the evaluation need the extra `eval`; without it they are skipped, and `test_extra_eval` says why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from eval_extra import MISSING
+
+THIRD_PARTY = (
+    "ignore::DeprecationWarning",
+    "ignore::FutureWarning",
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    return True if MISSING and collection_path.name.startswith("test_evaluation") else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name.startswith("test_evaluation"):
+            for warning in THIRD_PARTY:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A shell in which nothing of envport or Inspect is set, and in which no place of an earlier test is open."""
+    for name in list(os.environ):
+        if name.startswith(("ENVPORT_", "INSPECT_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    yield
+    if not MISSING:
+        from envport_bridges.playing.place import Place
+
+        Place.stop_all()

@@ -1,0 +1,235 @@
+"""Whole agents: started, bounded, scored, and gone; and what they cannot reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evaluating import CONTROL, address, evaluate, result_of, secured
+from harness import RunningGateway
+from inspect_ai.log import EvalLog
+from wire import recording
+
+from envport import Environment, Step, Task, tool
+from envport.client import Client
+from envport.registry import EnvironmentSpec, load
+from envport_bridges.evaluation.results import Result
+from envport_bridges.playing.agents import PRESETS, Agent, Mission
+
+AGENT = Path(__file__).parents[2] / "examples" / "evaluate_catch" / "agent.py"
+ROGUE = Path(__file__).with_name("rogue.py")
+GOOD = f"{{python}} {AGENT} {{mcp_url}}"
+# Values that stand in no other place than a reward.
+FIRST, SECOND = 0.123456789, 0.5432198765
+
+
+class Telltale(Environment):
+    """Gives rewards that cannot be mistaken."""
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        self._steps = 0
+        return "Ball in column 1, paddle in column 1"
+
+    @tool
+    def move(self, direction: str) -> Step[str]:
+        """Move."""
+        self._steps += 1
+        over = self._steps == 2
+        return Step("Ball in column 1, paddle in column 1", reward=SECOND if over else FIRST, terminated=over)
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Any:
+    with secured(load("catch"), EnvironmentSpec("telltale", Telltale, {})) as serving:
+        yield serving
+
+
+@pytest.fixture(autouse=True)
+def token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENVPORT_TOKEN", CONTROL)
+
+
+def rogue(gateway: RunningGateway, *words: str, **options: Any) -> EvalLog:
+    command = " ".join(["{python}", str(ROGUE), *words])
+    return evaluate(address(gateway, "catch"), agent=command, num_tasks=1, **options)
+
+
+def said(log: EvalLog) -> str:
+    assert log.samples
+    return log.samples[0].output.completion
+
+
+def test_an_agent_that_speaks_mcp_is_scored(gateway: RunningGateway):
+    result = result_of(address(gateway, "catch"), agent=GOOD, split="test")
+    assert [one.reward for one in result.played] == [1.0] * 5
+    assert {one.stopped for one in result.played} == {"the agent exited with 0"}
+    assert result.player == "agent {python} agent.py {mcp_url}"
+
+
+def test_the_plain_client_plays(gateway: RunningGateway):
+    (played,) = result_of(address(gateway, "catch"), agent="mcp", num_tasks=1).played
+    assert (played.outcome, played.steps) == ("terminated", 9)
+
+
+def test_an_environment_started_in_place_is_evaluated():
+    result = result_of("catch?rows=3", agent=GOOD, split="test", num_tasks=2)
+    assert [one.steps for one in result.played] == [2, 2]
+    assert result.identity.options == {"rows": 3}
+
+
+@pytest.mark.parametrize(
+    ("mode", "stopped"), [("ignore", "the agent exited with 0"), ("fail", "the agent exited with 3")]
+)
+def test_an_agent_that_does_not_play_is_scored_with_a_reason(gateway: RunningGateway, mode: str, stopped: str):
+    log = rogue(gateway, mode)
+    (played,) = Result.of(log).played
+    assert (played.stopped, played.steps, played.reward) == (stopped, 0, 0.0)
+    assert said(log) in ("I know better than to use tools.\n", "something is wrong\n")
+
+
+def test_an_agent_that_hangs_is_stopped(gateway: RunningGateway):
+    (played,) = Result.of(rogue(gateway, "hang", agent_seconds=1.5)).played
+    assert (played.stopped, played.reward) == ("the agent was stopped after 1.5 seconds", 0.0)
+    assert played.seconds < 30
+
+
+class Fifo:
+    """Says when the last process is gone that was given its writing end."""
+
+    def __init__(self, path: Path):
+        os.mkfifo(path)
+        self.path = path
+        self.read = b""
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        self.read = self.path.read_bytes()
+
+    def wait_for_the_last(self) -> bool:
+        self._thread.join(30)
+        return not self._thread.is_alive() and self.read == b"started"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans back to a subreaper")
+@pytest.mark.parametrize(("mode", "seconds"), [("fork", 30.0), ("linger", 1.5)])
+def test_no_process_of_an_agent_is_left_behind(gateway: RunningGateway, tmp_path: Path, mode: str, seconds: float):
+    fifo = Fifo(tmp_path / "fifo")
+    result = Result.of(rogue(gateway, mode, str(fifo.path), agent_seconds=seconds))
+    assert len(result.played) == 1
+    assert fifo.wait_for_the_last()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans back to a subreaper")
+def test_no_process_of_an_agent_outlives_a_killed_evaluation(gateway: RunningGateway, tmp_path: Path):
+    os.mkfifo(tmp_path / "fifo")
+    source = "import sys\nfrom evaluating import evaluate\nevaluate(sys.argv[1], agent=sys.argv[2], num_tasks=1)"
+    agent = f"{{python}} {ROGUE} linger {tmp_path / 'fifo'}"
+    evaluation = subprocess.Popen(
+        [sys.executable, "-c", source, address(gateway, "catch"), agent],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    # Opens when the agent does, and ends when the last process is gone that had it.
+    with (tmp_path / "fifo").open("rb", buffering=0) as pipe:
+        assert pipe.read(7) == b"started"
+        evaluation.kill()
+        evaluation.wait()
+        assert pipe.read() == b""
+
+
+def test_an_agent_cannot_play_a_neighbour_s_episode(gateway: RunningGateway, tmp_path: Path):
+    with Client(gateway.url) as control:
+        mine = control.open("catch", mint_token=True)
+        urls = [
+            mine.mcp_url,
+            f"{gateway.url}/episodes/ep_of_nobody/mcp",
+            f"{gateway.url}/environments/catch/mcp",
+            f"{gateway.url}/mcp",
+        ]
+        (tmp_path / "urls").write_text("\n".join(urls))
+        log = rogue(gateway, "neighbour", str(tmp_path / "urls"))
+        assert json.loads(said(log)) == [403] * 4
+        assert control.episode(mine.episode_id).steps == 0
+
+
+def test_every_route_of_the_control_plane_refuses_an_agent(gateway: RunningGateway, tmp_path: Path):
+    with Client(gateway.url) as control:
+        document = control._http.get("/openapi.json").json()
+    routes = [(method.upper(), path) for path, item in document["paths"].items() for method in item]
+    assert len(routes) > 8
+    routes += [("GET", path) for path in ("/openapi.json", "/docs", "/metrics", "/", "/nothing")]
+    (tmp_path / "routes").write_text(json.dumps(routes))
+    log = rogue(gateway, "control", str(tmp_path / "routes"))
+    answers = json.loads(said(log))
+    assert len(answers) == len(set(routes))
+    assert set(answers.values()) <= {401, 403}, answers
+    # Its own attempts to reset or close changed nothing: it is scored as one that did not play.
+    (played,) = Result.of(log).played
+    assert (played.steps, played.stopped) == (0, "the agent exited with 0")
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_an_agent_is_given_neither_reward_nor_the_control_token(gateway: RunningGateway, in_place: bool):
+    env = "catch" if in_place else address(gateway, "catch")
+    log = evaluate(env, agent=f"{{python}} {ROGUE} tell {{prompt}} {{mcp_config}} {{prompt_file}}", num_tasks=1)
+    told = json.loads(said(log))
+    assert CONTROL not in json.dumps(told)
+    assert {name for name in told["variables"] if name.startswith("ENVPORT_")} == {
+        "ENVPORT_MCP_URL",
+        "ENVPORT_TOKEN",
+        "ENVPORT_PROMPT_FILE",
+    }
+    assert told["variables"]["ENVPORT_TOKEN"].startswith("epk_")
+    assert "Ball in column" in told["words"][2]
+    (config,) = [json.loads(text) for name, text in told["files"].items() if name.endswith("mcp.json")]
+    assert config["mcpServers"]["envport"]["url"] == told["variables"]["ENVPORT_MCP_URL"]
+
+
+def test_no_byte_that_an_agent_receives_holds_its_reward(monkeypatch: pytest.MonkeyPatch):
+    telltales = [repr(value)[:7].encode() for value in (FIRST, SECOND, FIRST + SECOND)]
+    command = f"{{python}} {AGENT} {{mcp_url}}"
+    with recording() as proxy, secured(EnvironmentSpec("telltale", Telltale, {}), public_url=proxy.url) as gateway:
+        proxy.port = gateway.port
+        (played,) = result_of(address(gateway, "telltale"), agent=command, num_tasks=1).played
+        assert played.reward == FIRST + SECOND
+        heard = bytes(proxy.sent)
+        assert b"Ball in column 1" in heard
+        assert b"envport/reward" not in heard
+        assert not [value for value in telltales if value in heard]
+        # The same bytes of a trainer's episode hold it: the search would find it.
+        with Client(gateway.url) as control:
+            opened = control.open("telltale", reward_in_meta=True, mint_token=True)
+        subprocess.run(
+            [sys.executable, str(AGENT), opened.mcp_url],
+            env={**os.environ, "ENVPORT_TOKEN": opened.token or ""},
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+        heard = bytes(proxy.sent)
+        assert [value for value in telltales if value in heard] == telltales[:2]
+
+
+def test_a_command_is_split_before_its_placeholders_are_filled(tmp_path: Path):
+    mission = Mission("http://h/episodes/e/mcp", "secret", "say 'hi' {mcp_url}; rm -rf / \"$HOME\"", tmp_path, tmp_path)
+    words = Agent.named("{python} -c pass {prompt} --url={mcp_url} {other} '{\"json\": 1}'").words(mission)
+    assert words[3:] == [mission.prompt, f"--url={mission.mcp_url}", "{other}", '{"json": 1}']
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex", "gemini"])
+def test_presets_put_the_token_into_files_and_variables_not_into_words(name: str, tmp_path: Path):
+    agent = PRESETS[name]
+    notes = tmp_path / "notes"
+    mission = Mission("http://h/episodes/e/mcp", "epk_secret", "Play.", tmp_path / "work", notes)
+    agent.brief(mission)
+    assert "epk_secret" not in " ".join(agent.words(mission))
+    assert "Play." in agent.words(mission)
+    assert json.loads(mission.mcp_config.read_text())["mcpServers"]["envport"]["headers"] == mission.headers
+    assert mission.mcp_config.stat().st_mode & 0o077 == 0
+    assert agent.variables(mission)["ENVPORT_TOKEN"] == "epk_secret"

@@ -1,0 +1,35 @@
+"""A real agent program as it is installed: Claude Code, with a scripted model behind it instead of an account."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from evaluating import result_of
+from node_clients import executable
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "evaluate_catch"))
+
+from scripted_api import scripted_api
+
+
+def test_claude_code_is_evaluated_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    claude = executable("@anthropic-ai/claude-code", "claude")
+    with scripted_api() as url:
+        settings = {
+            "HOME": str(tmp_path),
+            "PATH": os.pathsep.join([str(claude.parent), os.environ["PATH"]]),
+            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_API_KEY": "sk-ant-of-the-tests",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+        }
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        result = result_of("catch", agent="claude-code", split="test", num_tasks=2, agent_seconds=60.0)
+    assert result.lost == ()
+    assert [(one.reward, one.steps, one.tool_errors, one.stopped) for one in result.played] == [
+        (1.0, 9, 0, "the agent exited with 0")
+    ] * 2

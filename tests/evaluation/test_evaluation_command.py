@@ -1,0 +1,220 @@
+"""`envport eval` and `envport compare`, as commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inspect_ai.log import read_eval_log
+
+from envport_bridges.evaluation.results import Result
+
+ENVPORT = str(Path(sys.executable).with_name("envport"))
+EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluate_catch"
+REFERENCE = f"{EXAMPLE / 'policies.py'}:reference"
+SECONDS = 110
+
+FLAKY = '''
+import os
+import random
+
+from envport_bridges.playing.policies import random_calls
+
+
+def lost_at_first(view):
+    """Breaks in the second half of the tasks, until a file says that all is well."""
+    if not os.path.exists("well") and not view.history and view.rng.random() < 0.5:
+        raise RuntimeError("the policy's own server is away")
+    return random_calls(view)
+
+
+async def stuck_at_first(view):
+    """Plays three episodes, and waits for ever in the others, until a file says that all is well."""
+    if not os.path.exists("well") and not view.history:
+        stuck_at_first.begun += 1
+        if stuck_at_first.begun > 3:
+            import anyio
+
+            with open("waiting", "w") as fifo:
+                fifo.write("waiting")
+            await anyio.sleep_forever()
+    return random_calls(view)
+
+
+stuck_at_first.begun = 0
+'''
+
+
+def envport(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([ENVPORT, *words], capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+def documents(*words: str, code: int = 0) -> list[dict[str, Any]]:
+    done = envport("eval", *words, "--json")
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def test_one_command_gives_one_table():
+    done = envport(
+        "eval", "catch", "counter", "--policy", "random", "--policy", "noop", "--policy", REFERENCE,
+        "--num-tasks", "6", "--max-calls", "12", "--report", "report.html",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = done.stdout[done.stdout.rindex("environment  player") :].splitlines()
+    assert [line.split()[0] for line in table[1:7]] == ["catch"] * 3 + ["counter"] * 3
+    assert "1.000 [1.000, 1.000]" in table[3]
+    assert table[0].endswith("infrastructure failures")
+    logs = [line.removeprefix("Log: ") for line in table if line.startswith("Log: ")]
+    assert len(logs) == 6
+    assert all(Path(log).is_file() for log in logs)
+    page = Path("report.html").read_text()
+    assert "Reward by task" in page
+    assert "Steps to success" in page
+    assert page.count("<svg") >= 6 + 1
+
+
+def test_the_result_says_what_was_measured():
+    (result,) = documents("catch?rows=4", "--policy", "random", "--split", "test", "--seed", "3", "--epochs", "2")
+    identity = result["identity"]
+    assert identity["options"] == {"rows": 4}
+    assert (identity["split"], identity["seed"], identity["version"]) == ("test", 3, "1")
+    assert len(identity["fingerprint"]) == 64
+    assert (result["episodes"], result["tasks"], result["infrastructure_failures"]) == (10, 5, 0)
+    assert set(result["pass_at"]) == set(result["pass_hat"]) == {"1", "2"}
+    assert result["steps"] == 3.0
+    low, mean, high = (result["reward"][key] for key in ("low", "mean", "high"))
+    assert low < mean < high
+
+
+def test_the_same_words_give_the_same_rewards():
+    first, second = documents("catch", "catch", "--policy", "random", "--seed", "5")
+    assert first["reward"] == second["reward"]
+    assert Result.read(first["log"]).rewards_by_task() == Result.read(second["log"]).rewards_by_task()
+
+
+def test_what_was_lost_is_played_again_and_what_has_a_score_keeps_it(tmp_path: Path):
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    (before,) = documents("catch", "--policy", "./flaky.py:lost_at_first", "--num-tasks", "12")
+    assert 0 < before["infrastructure_failures"] <= 12
+    assert before["episodes"] + before["infrastructure_failures"] == 12
+    assert all("server is away" in one["why"] for one in before["lost"])
+    finished = uuids(before["log"])
+    (tmp_path / "well").touch()
+    (after,) = documents("--resume", before["log"])
+    assert (after["episodes"], after["infrastructure_failures"], after["missing"]) == (12, 0, 0)
+    assert finished.items() <= uuids(after["log"]).items()
+
+
+def uuids(log: str) -> dict[Any, Any]:
+    return {sample.id: sample.uuid for sample in read_eval_log(log).samples or [] if sample.scores}
+
+
+def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path: Path):
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    os.mkfifo("waiting")
+    words = ["eval", "catch", "--policy", "./flaky.py:stuck_at_first", "--num-tasks", "5", "--jobs", "1", "--json"]
+    evaluation = subprocess.Popen([ENVPORT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert Path("waiting").read_text() == "waiting"
+    evaluation.send_signal(signal.SIGINT)
+    out, errors = evaluation.communicate(timeout=SECONDS)
+    assert evaluation.returncode == 130, out + errors
+    (before,) = json.loads(out)
+    assert (before["status"], before["episodes"], before["missing"]) == ("cancelled", 3, 2)
+    finished = uuids(before["log"])
+    (tmp_path / "well").touch()
+    (after,) = documents("--resume", before["log"])
+    assert (after["status"], after["episodes"], after["missing"]) == ("success", 5, 0)
+    assert finished.items() <= uuids(after["log"]).items()
+
+
+def test_results_that_measured_the_same_are_compared():
+    random, reference = documents("catch", "--policy", "random", "--policy", REFERENCE)
+    done = envport("compare", random["log"], reference["log"], "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["pairs"], found["tasks"], found["unpaired"], found["worse"]) == (20, 20, 0, 0)
+    difference = found["reward"]["difference"]
+    assert difference["mean"] == pytest.approx(1.0 - random["reward"]["mean"])
+    assert difference["low"] > 0
+    shown = envport("compare", random["log"], reference["log"])
+    assert "B - A, paired [95%]" in shown.stdout
+    assert "worse on 0" in shown.stdout
+
+
+SHIFTED = """
+from envport_envs.catch import CatchEnvironment
+
+class Shifted(CatchEnvironment):
+    def move(self, direction):
+        ...
+"""
+
+
+def test_results_that_measured_different_things_are_refused(tmp_path: Path):
+    (tmp_path / "other.py").write_text(
+        "from envport import tool\nfrom envport_envs.catch import CatchEnvironment\n\n\n"
+        "class Catch(CatchEnvironment):\n"
+        "    @tool\n    def wait(self) -> str:\n        '''Wait.'''\n        return 'waited'\n"
+    )
+    (first,) = documents("catch", "--policy", "noop", "--num-tasks", "2")
+    (second,) = documents("catch=./other.py:Catch", "--policy", "noop", "--num-tasks", "2")
+    (third,) = documents("catch?rows=5", "--policy", "noop", "--num-tasks", "2")
+    refused = envport("compare", first["log"], second["log"])
+    assert refused.returncode == 2
+    assert "fingerprint is" in refused.stderr
+    assert "shown different tools" in refused.stderr
+    refused = envport("compare", first["log"], third["log"])
+    assert refused.returncode == 2
+    assert "options is {} in A and {'rows': 5} in B" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["eval"], "say what to evaluate"),
+        (["eval", "catch"], "say what to evaluate"),
+        (["eval", "catch", "--resume", "x.eval"], "say what to evaluate"),
+        (["eval", "nothing-of-that-name", "--policy", "noop"], "nothing-of-that-name"),
+        (["eval", "http://127.0.0.1:9/environments/catch", "--policy", "noop"], "no answer from"),
+        (["eval", "catch", "--policy", "nonsense"], "none of random, noop"),
+        (["eval", "catch", "--agent", "no-such-program"], "there is no program"),
+        (["eval", "catch", "--model", "openai/gpt-4o"], "OPENAI_API_KEY"),
+        (["eval", "catch", "--model", "nonsense/model"], "nonsense"),
+        (["eval", "catch", "--model", "mockllm/model", "-M", "nonsense"], "NAME=VALUE"),
+        (["eval", "--resume", "no-such-log.eval"], "is not a log"),
+        (["compare", "no-such-log.eval", "neither.eval"], "is not a log"),
+    ],
+)
+def test_bad_input_is_one_line(words: list[str], says: str):
+    done = envport(*words)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("error: ")
+
+
+def test_nothing_scored_is_no_success(tmp_path: Path):
+    (tmp_path / "broken.py").write_text("def broken(view):\n    raise RuntimeError('broken')\n")
+    (result,) = documents("catch", "--policy", "./broken.py:broken", "--num-tasks", "2", code=1)
+    assert (result["episodes"], result["infrastructure_failures"]) == (0, 2)
+    assert result["reward"]["mean"] is None
+
+
+def test_without_the_extra_the_commands_say_what_to_install(tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util\nfind = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *rest: None if name == 'inspect_ai' else find(name, *rest)\n"
+    )
+    done = subprocess.run(
+        [ENVPORT, "eval", "catch", "--policy", "noop"],
+        capture_output=True, text=True, timeout=SECONDS, check=False, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "pip install 'envport[eval]'" in done.stderr

@@ -1,0 +1,76 @@
+"""Evaluation and training give the same rewards for the same episodes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from envport_bridges.evaluation.results import Result
+from envport_bridges.playing.policies import Call, View, load_policy
+
+MISSING = [name for name in ("trl", "torch", "transformers", "datasets") if find_spec(name) is None]
+if MISSING:
+    pytest.skip(f"there is no training to compare with: {', '.join(MISSING)} missing", allow_module_level=True)
+
+from envport_bridges.trl import EnvironmentSpec  # noqa: E402
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluate_catch"
+REFERENCE = f"{EXAMPLE / 'policies.py'}:reference"
+ENVPORT = str(Path(sys.executable).with_name("envport"))
+
+
+def in_training(reference: str, policy_name: str, **selection: Any) -> list[float | None]:
+    """The rewards that the training bridge gives, in the order of its dataset."""
+    spec = EnvironmentSpec(reference, **selection)
+    policy: Any = load_policy(policy_name)
+    environment: Any = spec.environment_factory()
+    rewards: list[float | None] = []
+    for row in spec.rows:
+        observation = environment.reset(**row)
+        prompt = row["prompt"][0]["content"].removesuffix("\n\n")
+        view = View(spec.info.name, prompt, spec.info.tools, observation, Random(f"{row['seed']}/1"))
+        made: list[Call] = []
+        while not environment.finished and len(made) < 30:
+            call = policy(view)
+            if call is None:
+                break
+            made.append(call)
+            view.observation = getattr(environment, call[0])(**call[1])
+            view.history.append((call, None))  # type: ignore[arg-type]
+        rewards.append(environment.score)
+    return rewards
+
+
+@pytest.mark.parametrize("policy", ["random", "noop", REFERENCE])
+@pytest.mark.parametrize(
+    ("reference", "selection"),
+    [("catch", {}), ("catch?rows=4", {"split": "test", "num_tasks": 9, "seed": 7}), ("counter", {"num_tasks": 4})],
+)
+def test_the_same_seeds_give_the_same_rewards(policy: str, reference: str, selection: dict[str, Any]):
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in selection.items()]
+    done = subprocess.run(
+        [ENVPORT, "eval", reference, "--policy", policy, "--max-calls", "30", *words, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (document,) = json.loads(done.stdout)
+    result = Result.read(document["log"])
+    rewards = {one.sample: one.reward for one in result.played}
+    trained = in_training(reference, policy, **selection)
+    assert [rewards[sample] for sample in _in_order(document["log"])] == trained
+
+
+def _in_order(log: str) -> list[str]:
+    from inspect_ai.log import read_eval_log
+
+    return [str(identifier) for identifier in read_eval_log(log, header_only=True).eval.dataset.sample_ids or []]

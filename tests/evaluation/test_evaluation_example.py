@@ -1,0 +1,96 @@
+"""The example and the lines of the documentation run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "evaluate_catch"
+PAGE = (ROOT / "bridges" / "envport_bridges" / "inspect_ai" / "README.md").read_text()
+BIN = Path(sys.executable).parent
+
+
+def lines_of(text: str) -> list[str]:
+    blocks = re.findall(r"^```bash\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def test_the_example_asserts_its_own_result(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE / "run.py")],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "agent      reward +1.00   success 100%" in done.stdout
+
+
+def test_the_example_s_line_runs(tmp_path: Path):
+    line, run = lines_of((EXAMPLE / "README.md").read_text())
+    assert run == "python examples/evaluate_catch/run.py"
+    words = shlex.split(line.replace("examples/", f"{ROOT}/examples/"))
+    done = subprocess.run(
+        [str(BIN / words[0]), *words[1:]], capture_output=True, text=True, timeout=110, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "report.html").is_file()
+
+
+# What stands in for what cannot be had here: a gateway that runs, programs with accounts, a GPU.
+ELSEWHERE = ("claude", "codex", "gemini", "vllm", "inspect view")
+
+
+@pytest.mark.parametrize("line", [line for line in lines_of(PAGE) if not any(part in line for part in ELSEWHERE)])
+def test_the_page_s_lines_run(line: str, tmp_path: Path):
+    from evaluating import CONTROL, secured
+
+    from envport.registry import load
+
+    with secured(load("catch")) as gateway:
+        if line.startswith("envport compare") or "--resume" in line:
+            assert re.search(r"\w+\.eval", line)
+            return
+        words = shlex.split(
+            line.replace("http://127.0.0.1:8000", gateway.url).replace("./examples", f"{ROOT}/examples")
+        )
+        done = subprocess.run(
+            [str(BIN / words[0]), *words[1:]],
+            capture_output=True,
+            text=True,
+            timeout=110,
+            cwd=tmp_path,
+            env={**os.environ, "ENVPORT_TOKEN": CONTROL},
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_option_of_the_page_exists():
+    shown = subprocess.run(
+        [str(BIN / "envport"), "eval", "--help"],
+        capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "COLUMNS": "200"},
+    ).stdout  # fmt: skip
+    of_inspect = {"--epochs-reducer"}
+    for option in set(re.findall(r"`(--[a-z-]+)", PAGE)) - of_inspect:
+        assert option in shown, option
+
+
+def test_the_page_s_policy_plays(tmp_path: Path):
+    (source,) = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "mine.py").write_text(source)
+    words = ["eval", "catch", "--policy", "./mine.py:policy", "--num-tasks", "3"]
+    done = subprocess.run(
+        [str(BIN / "envport"), *words], capture_output=True, text=True, timeout=110, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "9.0" in done.stdout

@@ -1,0 +1,78 @@
+"""A model behind an OpenAI-compatible server, such as vLLM: real generations, from which the server reads tool calls.
+
+The server is transformers' own, and the model was made on the spot; Inspect's provider is the one for vLLM.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from harness import running
+
+from envport.registry import load
+
+MISSING = [name for name in ("transformers", "torch", "openai") if find_spec(name) is None]
+if MISSING:
+    pytest.skip(f"no model can be served: {', '.join(MISSING)} missing", allow_module_level=True)
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "evaluate_catch"))
+
+from tiny_server import learn, serving  # noqa: E402
+
+CATCH = "catch?rows=3&columns=3"
+ENVPORT = str(Path(sys.executable).with_name("envport"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    with running(load(CATCH)) as gateway:
+        learn(folder, gateway.url, "catch")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[str]:
+    with serving(folder) as url:
+        yield url
+
+
+@pytest.mark.timeout(300)
+def test_a_served_model_plays_by_the_tools_it_was_trained_with(folder: Path, server: str):
+    words = ["--model", f"vllm/{folder}", "--model-base-url", server, "--temperature", "0", "--max-tokens", "64"]
+    done = subprocess.run(
+        [ENVPORT, "eval", CATCH, *words, "--jobs", "2", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (result,) = json.loads(done.stdout)
+    assert result["infrastructure_failures"] == 0, result["lost"]
+    # It learned what the tools and observations look like by heart: another text, and it would not know what to do.
+    assert (result["reward"]["mean"], result["success"]["mean"]) == (1.0, 1.0)
+    assert (result["steps"], result["tool_errors"]) == (2.0, 0.0)
+    assert result["tokens"] > 0
+    assert result["player"].startswith("model vllm/")
+
+
+@pytest.mark.timeout(300)
+def test_a_server_that_is_away_is_no_score(folder: Path):
+    words = ["--model", f"vllm/{folder}", "--model-base-url", "http://127.0.0.1:9/v1"]
+    done = subprocess.run(
+        [ENVPORT, "eval", CATCH, *words, "--num-tasks", "1", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    (result,) = json.loads(done.stdout)
+    assert (result["episodes"], result["infrastructure_failures"]) == (0, 1)
