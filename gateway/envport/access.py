@@ -175,6 +175,8 @@ def _decode(text: str) -> bytes:
 def _usable(token: str, where: str) -> str:
     if len(token) < _SHORTEST_TOKEN:
         raise InvalidAccess(f"{where} is too short: use at least {_SHORTEST_TOKEN} characters")
+    if token.startswith(_EPISODE_TOKEN):
+        raise InvalidAccess(f"{where} must not begin with {_EPISODE_TOKEN!r}: tokens of single episodes do")
     if not token.isascii() or not token.isprintable() or " " in token:
         raise InvalidAccess(f"{where} has to be printable ASCII without spaces")
     return token
@@ -200,7 +202,7 @@ def _entry(entry: Any, where: str) -> tuple[bytes, Principal]:
     name, scopes = fields.get("name"), fields.get("scopes")
     if not isinstance(name, str) or not name:
         raise InvalidAccess(f"{where}: it needs a name")
-    if not isinstance(scopes, list) or not scopes or not set(cast("list[Any]", scopes)) <= set(_SCOPES):
+    if not isinstance(scopes, list) or not scopes or any(scope not in _SCOPES for scope in cast("list[Any]", scopes)):
         raise InvalidAccess(f"{where}: scopes has to be a list of {' and '.join(map(repr, _SCOPES))}")
     principal = Principal(name, frozenset(cast("list[Scope]", scopes)))
     token, digest = fields.get("token"), fields.get("sha256")
@@ -278,6 +280,7 @@ def _bare(name: str) -> str:
 
 def _host_of(header: str) -> str:
     if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
+        host, _, rest = header[1:].partition("]")
+        return host.lower() if not rest or (rest[0] == ":" and rest[1:].isdecimal()) else header.lower()
     host, _, port = header.lower().rpartition(":")
     return host if host and port.isdecimal() else header.lower()

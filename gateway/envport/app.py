@@ -91,6 +91,9 @@ class Gateway:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = _gate_headers(scope)
+        if headers is None:
+            await Response("A header that names who asks, or for what, is there twice", 400)(scope, receive, send)
+            return
         if not self._hosts.allows_host(headers.get("host")):
             await Response("This gateway does not answer for that Host", 421)(scope, receive, send)
             return
@@ -154,9 +157,11 @@ _GATE_HEADERS = {
 }
 
 
-def _gate_headers(scope: Scope) -> dict[str, str]:
+def _gate_headers(scope: Scope) -> dict[str, str] | None:
     """The headers that the gate reads; white space around values, which one HTTP parser leaves in, is cut off."""
     raw: list[tuple[bytes, bytes]] = scope["headers"]
     if any(value[:1] in _BLANKS or value[-1:] in _BLANKS for _, value in raw):
         scope["headers"] = raw = [(name, value.strip(b" \t")) for name, value in raw]
-    return {_GATE_HEADERS[name]: value.decode("latin-1") for name, value in raw if name in _GATE_HEADERS}
+    found = [(_GATE_HEADERS[name], value.decode("latin-1")) for name, value in raw if name in _GATE_HEADERS]
+    headers = dict(found)
+    return headers if len(headers) == len(found) else None

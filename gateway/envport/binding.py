@@ -11,12 +11,14 @@ from typing import Any, Protocol, cast
 from jsonschema.protocols import Validator
 from pydantic import BaseModel, ValidationError
 
-from envport.arguments import describe_problems, explain_json_schema_error
+from envport.arguments import describe_allowed, describe_problems, explain_json_schema_error
 from envport.errors import InvalidArguments
 
 __all__ = ["Binder", "ModelBinder", "SchemaBinder"]
 
 _MOST_PROBLEMS = 20
+# Beyond this, explaining each takes the event loop for seconds.
+_MOST_EXPLAINED = 1_000
 
 
 class Binder(Protocol):
@@ -71,6 +73,15 @@ class ModelBinder:
                 # Strict mode takes an enum's value or a date's text from JSON, but not from Python.
                 bound = validator.validate_json(json.dumps(arguments, allow_nan=False), strict=True)
         except ValidationError as error:
+            if error.error_count() > _MOST_EXPLAINED:
+                raise InvalidArguments(self._in_short(arguments)) from None
             raise InvalidArguments(describe_problems(error, arguments, self.schema)) from None
         values = bound.__dict__
         return {self.parameters[name]: values[name] for name in bound.__pydantic_fields_set__ | self.filled}
+
+    def _in_short(self, arguments: Mapping[str, Any]) -> str:
+        properties = cast("Mapping[str, Any]", self.schema["properties"])
+        large = [name for name in arguments if name in properties and isinstance(arguments[name], (list, dict))]
+        lines = [f"Argument {name!r} has to be {describe_allowed(properties[name], self.schema)}." for name in large]
+        known = ", ".join(properties) or "none"
+        return "\n".join([f"More than {_MOST_EXPLAINED:,} things are wrong; the arguments are: {known}.", *lines])

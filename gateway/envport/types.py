@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_serializer
+from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
 __all__ = [
@@ -87,6 +89,15 @@ class Task(_Wire):
     id: str
     prompt: str = ""
     metadata: dict[str, Any] = Field(default_factory=dict)
+
+    @field_serializer("metadata", when_used="json")
+    def _on_the_wire(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        # An environment's tasks hold what they like, such as the images of a dataset.
+        try:
+            text = json.dumps(to_jsonable_python(metadata, fallback=repr), ensure_ascii=False)
+            return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        except (ValueError, RecursionError):
+            return {"envport/unshown": "this metadata cannot be written as JSON"}
 
 
 class Observation(_Wire):

@@ -124,7 +124,8 @@ async def test_a_call_after_the_end_says_how_it_ended(control: Client):
     opened = control.open("tracked")
     _, late = await play(opened.mcp_url, ("finish", {"reward": 1}), ("step", {}))
     assert late.is_error
-    assert texts(late) == ["The episode is over and takes no more calls. It terminated after 1 step."]
+    (text,) = texts(late)
+    assert text.startswith("The episode is over and takes no more calls. It terminated after 1 step. To play on, start")
 
 
 async def test_the_step_limit_truncates_and_the_last_reward_counts(control: Client):

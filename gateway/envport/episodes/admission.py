@@ -42,15 +42,14 @@ class Admission:
         Raises:
             AtCapacity: None came free in time, or too many are waiting already.
         """
-        if self._room(principal) and not self._waiting:
+        # Whoever waits has no room, or would have been let in: nobody is overtaken.
+        if self._room(principal):
             self._held[principal] += 1
             return
         if len(self._waiting) >= self._max_waiting or self._wait_seconds <= 0:
             raise self._refusal(principal)
         place = (principal, anyio.Event())
         self._waiting.append(place)
-        # A place may be free for this principal although others wait for one of their own.
-        self._wake()
         try:
             with anyio.move_on_after(self._wait_seconds):
                 await place[1].wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -117,8 +117,12 @@ class Episode:
         async with self._turn:
             await self._start()
 
-    async def reset(self, request: EpisodeRequest) -> None:
+    async def reset(self, request: EpisodeRequest, admit: Callable[[Episode], Awaitable[None]]) -> None:
         """Start over with a new instance of the environment.
+
+        Args:
+            request: What it is opened with now.
+            admit: Takes a place for it if it has none; called when no call can end it any more.
 
         Raises:
             UnknownEpisode: It was closed or has expired.
@@ -129,6 +133,7 @@ class Episode:
             async with self._turn:
                 if self.status in GONE:
                     raise UnknownEpisode
+                await admit(self)
                 # Half a reset would leave an episode that can be neither played nor reaped.
                 with anyio.CancelScope(shield=True):
                     await self._start_over(request)
@@ -244,7 +249,10 @@ class Episode:
             raise UnknownEpisode
         if self.status != "running":
             how = self.outcome.message if self.outcome is not None else "It has not started."
-            raise EpisodeOver(f"The episode is over and takes no more calls. {how}")
+            raise EpisodeOver(
+                f"The episode is over and takes no more calls. {how} To play on, start a new one: call start_episode "
+                "where the tool list has it, or ask whoever gave you this address to open another episode."
+            )
 
     async def _start_over(self, request: EpisodeRequest) -> None:
         await self._release_worker()
@@ -288,13 +296,19 @@ class Episode:
             tally.errors += 1
             error, result = refused, StepResult(text_observation(str(refused)))
         except (Exception, SystemExit) as broken:
-            await self._fail(broken, f"in tool {tool!r}")
+            seconds = self._clock.monotonic() - begin
+            try:
+                await self._record(tool, arguments, StepResult(Observation()), EpisodeFailed.code, started_at, seconds)
+            finally:
+                await self._fail(broken, f"in tool {tool!r}")
         seconds = self._clock.monotonic() - begin
         result = self._count(result, seconds)
         # The worker goes last: whatever its close does, the step that was played is on record.
-        await self._record(tool, arguments, result, error.code if error else None, started_at, seconds)
-        if self.status != "running":
-            await self._retire()
+        try:
+            await self._record(tool, arguments, result, error.code if error else None, started_at, seconds)
+        finally:
+            if self.status != "running":
+                await self._retire()
         return CallResult(
             observation=result.observation,
             step=tally.steps,

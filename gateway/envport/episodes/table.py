@@ -217,9 +217,10 @@ class Episodes:
                 choose(episode.spec, split or before.split, task, request.seed),
                 reward_in_meta=before.reward_in_meta,
             )
-        await self._readmit(episode)
         try:
-            await episode.reset(request)
+            await episode.reset(request, self._readmit)
+            if episode.status in GONE:
+                raise UnknownEpisode
         finally:
             if not episode.live:
                 # It was closed in between, or the caller went away: the place goes to others.
@@ -289,7 +290,14 @@ class Episodes:
 
     def _spawn(self, work: Callable[[], Any]) -> None:
         if self._tasks is not None:
-            self._tasks.start_soon(work)
+            self._tasks.start_soon(self._guarded, work)
+
+    async def _guarded(self, work: Callable[[], Any]) -> None:
+        try:
+            await work()
+        except Exception:
+            # One episode's trouble must not end the task group, and with it the gateway.
+            logger.exception("clearing up after an episode failed")
 
     async def _reap_forever(self) -> None:
         lifetimes = [self.limits.seconds(spec) for spec in self.environments.values()]

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 from mcp.server.context import ServerRequestContext
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from envport.access import Principal
 from envport.episodes import Episode, EpisodeRequest, Episodes
@@ -45,8 +46,8 @@ def player_of_request(ctx: ServerRequestContext[Any, Any]) -> Player:
     request = ctx.request
     assert request is not None
     player: Player = request.scope[PLAYER_KEY]
-    if player.episode is None and (session := request.headers.get(_SESSION_HEADER)) is not None:
-        return Player(player.principal, None, session)
+    if player.episode is None and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return Player(player.principal, None, request.headers.get(_SESSION_HEADER))
     return player
 
 

@@ -77,7 +77,7 @@ class _Served:
         manager = partial(StreamableHTTPSessionManager, server, session_idle_timeout=idle_seconds)
         self._plain = manager(json_response=True, stateless=stateless)
         # A manager owns its sessions, so that all sessions of a server have to be with the same one.
-        self._stream = manager(json_response=False) if self._streaming else self._plain
+        self._stream = manager(json_response=False, stateless=stateless) if self._streaming else self._plain
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -107,11 +107,15 @@ class McpSurface:
     def __init__(self, episodes: Episodes):
         self._episodes = episodes
         self._playing: dict[str, SameBytes] = {}
+        self._once: dict[str, SameBytes] = {}
         self._shared: dict[str, SameBytes] = {}
         self._served: list[_Served] = []
         for spec in episodes.environments.values():
             streaming = [tool.name for tool in spec.tools.values() if tool.progress is not None]
-            self._playing[spec.name] = self._serve(EpisodeServer(spec, player_of_request).server, streaming)
+            playing = EpisodeServer(spec, player_of_request).server
+            self._playing[spec.name] = self._serve(playing, streaming)
+            # A token of one episode needs no session, and must not use up those of others.
+            self._once[spec.name] = self._serve(playing, streaming, stateless=True)
             self._shared[spec.name] = self._serve(SharedServer(spec, episodes, player_of_request).server, streaming)
         # Without sessions, so that one that began while the episode was alive gets an answer too.
         self._gone = self._serve(GoneServer().server, stateless=True)
@@ -155,7 +159,8 @@ class McpSurface:
         if endpoint.episode is not None:
             episode = self._find(endpoint, principal)
             scope[PLAYER_KEY] = Player(principal, episode)
-            app = self._gone if episode is None else self._playing[episode.spec.name]
+            playing = self._playing if principal.episode is None else self._once
+            app = self._gone if episode is None else playing[episode.spec.name]
             await app(scope, receive, send)
             return
         name = endpoint.environment or self._only_environment()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -15,7 +17,7 @@ from envport.errors import WorkerLost
 from envport.registry import EnvironmentSpec
 from envport.types import Observation, Step, Task
 
-__all__ = ["UNBOUNDED", "Bounds", "Load", "ProgressSink", "Runtime", "StepResult", "Worker"]
+__all__ = ["UNBOUNDED", "Bounds", "Load", "ProgressSink", "Runtime", "StepResult", "Worker", "contained"]
 
 ProgressSink = Progress
 """Where a tool's progress goes."""
@@ -99,6 +101,23 @@ def _reward(value: Any) -> float | None:
     if not math.isfinite(reward):
         raise ValueError(f"a reward has to be finite, not {reward}")
     return reward
+
+
+@contextmanager
+def contained() -> Generator[None]:
+    """Make an ordinary error of whatever an environment raises, so that it ends its episode and nothing else.
+
+    Only the cancellation of the task that runs it passes: it is the caller's.
+    """
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        raise RuntimeError(f"the environment raised {type(error).__qualname__}: {error}") from error
 
 
 class Worker(Protocol):

@@ -13,7 +13,7 @@ import anyio.to_thread
 from envport.content import observe
 from envport.errors import WorkerLost
 from envport.registry import EnvironmentSpec
-from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker
+from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, contained
 from envport.runtimes.instance import Instance, Work
 from envport.types import Observation, Task
 
@@ -47,7 +47,8 @@ class InlineRuntime(_LocalRuntime):
         self, spec: EnvironmentSpec, bounds: Bounds = UNBOUNDED, on_lost: Callable[[WorkerLost], None] | None = None
     ) -> Worker:
         """Make a worker with a new instance of the environment."""
-        return _InlineWorker(Instance(spec), bounds, self._open)
+        with contained():
+            return _InlineWorker(Instance(spec), bounds, self._open)
 
 
 class ThreadRuntime(_LocalRuntime):
@@ -68,7 +69,8 @@ class ThreadRuntime(_LocalRuntime):
         async with self._limiter:
             with anyio.move_on_after(bounds.reset_seconds):
                 own = anyio.CapacityLimiter(1)
-                instance = await anyio.to_thread.run_sync(Instance, spec, abandon_on_cancel=True, limiter=own)
+                with contained():
+                    instance = await anyio.to_thread.run_sync(Instance, spec, abandon_on_cancel=True, limiter=own)
                 return _ThreadWorker(instance, bounds, self._open, self._limiter)
         raise overdue("Making the environment", bounds.reset_seconds)
 
@@ -83,15 +85,18 @@ class _InlineWorker:
 
     async def reset(self, *, seed: int, task: Task | None) -> Observation:
         work = self._instance.reset(seed=seed, task=task)
-        return observe(await self._timed(work, "Resetting the environment", self._bounds.reset_seconds))
+        with contained():
+            return observe(await self._timed(work, "Resetting the environment", self._bounds.reset_seconds))
 
     async def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> StepResult:
         work = self._instance.call(tool, arguments, progress)
-        return StepResult.of(await self._timed(work, "The call", self._bounds.call_seconds))
+        with contained():
+            return StepResult.of(await self._timed(work, "The call", self._bounds.call_seconds))
 
     async def close(self) -> None:
         self._workers.discard(self)
-        await self._run(self._instance.close())
+        with contained():
+            await self._run(self._instance.close())
 
     async def _timed(self, work: Work, what: str, seconds: float | None) -> Any:
         self.busy = True

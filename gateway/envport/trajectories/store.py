@@ -36,6 +36,7 @@ class TrajectoryStore(Protocol):
 @dataclass(slots=True)
 class _Recording:
     first_observation: Observation
+    first_size: int
     lines: deque[bytes] = field(default_factory=deque[bytes])
     size: int = 0
     dropped: int = 0
@@ -70,7 +71,11 @@ class MemoryTrajectories:
     async def begin(self, episode_id: str, first_observation: Observation) -> None:
         """Start recording an episode, or start its recording over."""
         await self.forget(episode_id)
-        self._recordings[episode_id] = _Recording(first_observation)
+        size = sum(len(block.get("text") or block.get("data") or "") for block in first_observation.content)
+        recording = self._recordings[episode_id] = _Recording(first_observation, size)
+        self._total += size
+        self._queue(recording)
+        self._make_room()
 
     async def append(self, episode_id: str, record: StepRecord) -> None:
         """Record a call."""
@@ -86,9 +91,7 @@ class MemoryTrajectories:
             recording.size > self._max_bytes and len(recording.lines) > 1
         ):
             self._total -= recording.drop_oldest()
-        if not recording.queued:
-            recording.queued = True
-            self._oldest.append(recording)
+        self._queue(recording)
         self._make_room()
 
     async def read(self, episode_id: str) -> tuple[Observation, Sequence[StepRecord], int]:
@@ -102,18 +105,28 @@ class MemoryTrajectories:
     async def forget(self, episode_id: str) -> None:
         """Drop an episode's recording."""
         if (recording := self._recordings.pop(episode_id, None)) is not None:
-            self._total -= recording.size
+            self._total -= recording.size + recording.first_size
+            recording.first_size = 0
             recording.lines.clear()
             if len(self._oldest) > 2 * len(self._recordings) + 64:
                 self._oldest = deque(self._recordings.values())
                 for kept in self._oldest:
                     kept.queued = True
 
+    def _queue(self, recording: _Recording) -> None:
+        if not recording.queued:
+            recording.queued = True
+            self._oldest.append(recording)
+
     def _make_room(self) -> None:
         while self._total > self._max_total_bytes:
             recording = self._oldest[0]
             if recording.lines:
                 self._total -= recording.drop_oldest()
+            elif recording.first_size:
+                self._total -= recording.first_size
+                recording.first_size = 0
+                recording.first_observation = Observation()
             else:
                 recording.queued = False
                 self._oldest.popleft()
