@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from mcp.server.transport_security import RequestBodyLimitMiddleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from envport.access import Access, HostPolicy, Principal
 from envport.clock import Clock
@@ -67,13 +68,23 @@ class Gateway:
         self._mcp = McpSurface(self.episodes)
         self._plane = ControlPlane(self.episodes, self.access, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), _MAX_BODY)
+        self._entry: ASGIApp = self._http
+        if self._hosts.origins:
+            # A page may read answers only if the browser is told so, and asks before it sends a token.
+            self._entry = CORSMiddleware(
+                self._http,
+                allow_origins=sorted(self._hosts.origins),
+                allow_methods=["*"],
+                allow_headers=["*"],
+                expose_headers=["Mcp-Session-Id", "Retry-After", "WWW-Authenticate"],
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve an ASGI connection."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, receive, send)
+            await self._entry(scope, receive, send)
         else:
             # No surface speaks WebSocket; closing before accepting answers 403.
             await receive()

@@ -155,7 +155,7 @@ def test_told_so_in_so_many_words_it_lets_everybody_in_by_its_names_only():
         address = served.url.replace("gateway.test", "127.0.0.1")
         assert served.url.startswith("http://gateway.test:")
         assert httpx2.get(f"{address}/environments", headers={"Host": "gateway.test"}).status_code == 200
-        assert httpx2.get(f"{address}/environments").status_code == 421
+        assert httpx2.get(f"{address}/environments", headers={"Host": "elsewhere.test"}).status_code == 421
         foreign = {"Host": "gateway.test", "Origin": "https://elsewhere.test"}
         assert httpx2.get(f"{address}/environments", headers=foreign).status_code == 403
         assert "Whoever reaches this address" in served.log

@@ -49,8 +49,9 @@ def test_every_block_is_known():
         "envport check ./guess.py:Guess",
         "envport serve ./guess.py:Guess",
         "envport play ./guess.py:Guess",
+        'envport eval catch --policy random --agent "{python} examples/evaluate_catch/agent.py {mcp_url}"',
     ]
-    assert len(PYTHON) == 2
+    assert len(PYTHON) == 3
 
 
 def test_the_environment_has_under_25_lines():
@@ -71,12 +72,27 @@ def test_the_environment_can_be_played(guess: Path):
 
 def test_the_control_plane_s_block_runs():
     with running(load("counter")) as gateway:
-        source = PYTHON[1].replace("http://127.0.0.1:8000", gateway.url)
+        source = PYTHON[2].replace("http://127.0.0.1:8000", gateway.url)
         done = subprocess.run(
             [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, env=os.environ, check=False
         )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "running 3 None\n"
+
+
+def test_the_environment_that_may_crash_is_one(tmp_path: Path):
+    (tmp_path / "risky.py").write_text(PYTHON[1].replace("sandbox = True", "sandbox = False"))
+    done = envport("play", "./risky.py:Risky", cwd=tmp_path, stdin="6 * 7\n")
+    assert done.returncode == 0, done.stderr
+    assert "42" in done.stdout
+
+
+def test_the_line_that_evaluates_runs(tmp_path: Path):
+    pytest.importorskip("inspect_ai", reason="inspect-ai is not installed (extra eval)")
+    line = shlex.split(next(line for line in BASH if line.startswith("envport eval")))
+    done = envport(*line[1:], "--num-tasks", "2", "--log-dir", str(tmp_path), cwd=ROOT)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "random" in done.stdout
 
 
 def test_the_token_file_is_valid(tmp_path: Path):

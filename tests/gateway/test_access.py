@@ -173,6 +173,20 @@ def test_foreign_hosts_and_origins_are_refused_everywhere(guarded: RunningGatewa
     assert answer.status_code not in (403, 421)
 
 
+def test_pages_of_an_allowed_origin_may_read_the_answers():
+    hosts = HostPolicy.for_binding("127.0.0.1", origins=["https://app.example"])
+    with running(EnvironmentSpec("tracked", Tracked), hosts=hosts) as gateway:
+        ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+        asked = httpx2.options(f"{gateway.url}/episodes", headers={"Origin": "https://app.example", **ask})
+        assert asked.status_code == 200
+        assert asked.headers["access-control-allow-origin"] == "https://app.example"
+        answer = httpx2.get(f"{gateway.url}/environments", headers={"Origin": "https://app.example"})
+        assert answer.headers["access-control-allow-origin"] == "https://app.example"
+        foreign = httpx2.get(f"{gateway.url}/environments", headers={"Origin": "https://evil.example"})
+        assert foreign.status_code == 403
+        assert "access-control-allow-origin" not in foreign.headers
+
+
 def test_without_tokens_a_loopback_gateway_is_open_but_a_wrong_token_is_not():
     with running(EnvironmentSpec("tracked", Tracked)) as gateway:
         assert httpx2.get(f"{gateway.url}/environments").status_code == 200

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -14,6 +15,7 @@ from envport.cli.attachment import Attachment
 from envport.cli.loading import Unloadable, load_environment, load_installed
 from envport.cli.logs import LogLevel, configure_logging
 from envport.cli.summary import first_line
+from envport.environment import RuntimeKind
 from envport.episodes import Limits
 from envport.serving import Service, Settings
 
@@ -21,6 +23,14 @@ __all__ = ["serve"]
 
 _ACCESS, _LIMITS = "Access", "Limits"
 _DEFAULTS = Limits()
+
+
+class Runtime(Enum):
+    """How environments are run."""
+
+    INLINE = "inline"
+    THREAD = "thread"
+    PROCESS = "process"
 
 
 def serve(
@@ -88,6 +98,14 @@ def serve(
     wait_seconds: Annotated[
         float, typer.Option(min=0, help="How long a request waits for room when all is full.", rich_help_panel=_LIMITS)
     ] = _DEFAULTS.wait_seconds,
+    runtime: Annotated[
+        Runtime | None,
+        typer.Option(
+            help="How environments are run: in the event loop, in threads, or each episode in a process of its own. "
+            "Each as it declares, if not given.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = None,
     shutdown_seconds: Annotated[
         int,
         typer.Option(
@@ -118,6 +136,7 @@ def serve(
             idle_seconds=idle_seconds,
             wait_seconds=wait_seconds,
         ),
+        runtime=cast("RuntimeKind | None", runtime and runtime.value),
         access_log=log_level is LogLevel.DEBUG,
         shutdown_seconds=shutdown_seconds,
     )
