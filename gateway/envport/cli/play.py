@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import select
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -139,12 +140,13 @@ class _Table:
 
     def _ask(self, question: str) -> str:
         try:
+            if sys.stdin.isatty():
+                return _answer_at_terminal(console.printable(question))
             answer = input(console.printable(question))
         except EOFError:
             raise _Left from None
-        if not sys.stdin.isatty():
-            # What came through a pipe is not on the screen yet.
-            console.line(answer)
+        # What came through a pipe is not on the screen yet.
+        console.line(answer)
         return answer
 
     def _tell(self, text: str) -> None:
@@ -156,3 +158,12 @@ class _Table:
         console.line()
         console.heading(f"The episode is over. {outcome.message if outcome is not None else ''}".strip())
         console.line(f"Reward: {state.reward:g}" if state.reward is not None else "No reward was given.")
+
+
+def _answer_at_terminal(question: str) -> str:
+    sys.stdout.write(question)
+    sys.stdout.flush()
+    # `input` forgets a Ctrl-C that comes in the moment before it waits for keys; a wait in pieces does not.
+    while sys.platform != "win32" and not select.select([sys.stdin], [], [], 0.2)[0]:
+        pass
+    return input()

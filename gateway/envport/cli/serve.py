@@ -6,7 +6,7 @@ import os
 from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -15,7 +15,6 @@ from envport.cli.attachment import Attachment
 from envport.cli.loading import Unloadable, load_environment, load_installed
 from envport.cli.logs import LogLevel, configure_logging
 from envport.cli.summary import first_line
-from envport.environment import RuntimeKind
 from envport.episodes import Limits
 from envport.serving import Service, Settings
 
@@ -136,7 +135,7 @@ def serve(
             idle_seconds=idle_seconds,
             wait_seconds=wait_seconds,
         ),
-        runtime=cast("RuntimeKind | None", runtime and runtime.value),
+        runtime=runtime.value if runtime is not None else None,
         access_log=log_level is LogLevel.DEBUG,
         shutdown_seconds=shutdown_seconds,
     )
