@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -71,6 +72,7 @@ class Episodes:
         self._episodes: dict[str, Episode] = {}
         # Ended episodes by handle, in the order of their end.
         self._ended: dict[str, None] = {}
+        self._losses: set[asyncio.Task[None]] = set()
         # Those that hold a place of the admission's.
         self._admitted: set[str] = set()
         self._admission = Admission(
@@ -271,7 +273,10 @@ class Episodes:
             logger.error("environment %s cannot be run: %s", spec.name, error)
 
     def _lost(self, episode: Episode, lost: WorkerLost) -> None:
-        self._spawn(partial(episode.lose, lost))
+        # Called by the event loop outside any task, where a task group cannot start one.
+        task = asyncio.get_running_loop().create_task(self._guarded(partial(episode.lose, lost)))
+        self._losses.add(task)
+        task.add_done_callback(self._losses.discard)
 
     def _retired(self, episode: Episode) -> None:
         """Give the place of an ended episode to others."""
