@@ -22,10 +22,13 @@ def text_of(content: Any) -> str:
 
 def answer(body: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """The model's content block, and why it stopped."""
-    last = text_of(body["messages"][-1]["content"])
+    blocks = [block for one in body["messages"] for block in one["content"] if isinstance(block, dict)]
+    results = [block for block in blocks if block.get("type") == "tool_result"]
+    # Before the first move, the board is wherever the client puts a server's instructions.
+    everything = [text_of(body.get("system", "")), *(text_of(one["content"]) for one in body["messages"])]
+    said = text_of(results[-1:]) if results else "\n".join(everything)
     offered = any(tool["name"] == TOOL for tool in body.get("tools", []))
-    # The client may show the server's instructions, and with them the first board, again.
-    _, found, board = last.rpartition("Ball in column")
+    _, found, board = said.rpartition("Ball in column")
     if not offered or not found or "The game is over" in board:
         return {"type": "text", "text": "Done."}, "end_turn"
     arguments = {"direction": towards_the_ball(found + board)}

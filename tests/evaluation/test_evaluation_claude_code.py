@@ -28,8 +28,6 @@ def test_claude_code_is_evaluated_by_its_name(monkeypatch: pytest.MonkeyPatch, t
         }
         for name, value in settings.items():
             monkeypatch.setenv(name, value)
-        result = result_of("catch", agent="claude-code", split="test", num_tasks=2, agent_seconds=60.0)
+        result = result_of("catch", agent="claude-code", split="test", num_tasks=2, agent_seconds=30.0)
     assert result.lost == ()
-    assert [(one.reward, one.steps, one.tool_errors, one.stopped) for one in result.played] == [
-        (1.0, 9, 0, "the agent exited with 0")
-    ] * 2
+    assert [(one.reward, one.steps, one.tool_errors) for one in result.played] == [(1.0, 9, 0)] * 2

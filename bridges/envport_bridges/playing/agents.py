@@ -136,7 +136,10 @@ def _write(file: Path, text: str) -> None:
 
 PRESETS = {
     "claude-code": Agent(
-        f"claude -p {{prompt}} --mcp-config {{mcp_config}} --strict-mcp-config --allowedTools mcp__{_SERVER}"
+        f"claude -p {{prompt}} --mcp-config {{mcp_config}} --strict-mcp-config --allowedTools mcp__{_SERVER}",
+        {},
+        # It would keep the environment's tools back until the model searches for them.
+        {"ENABLE_TOOL_SEARCH": "false"},
     ),
     "codex": Agent(
         "codex exec --skip-git-repo-check "
