@@ -43,19 +43,20 @@ class CatchEnvironment(Environment):
     Args:
         rows: Rows of the board, 2 to 100. An episode takes one move less.
         columns: Columns of the board, 2 to 100.
-        render: Show the board as text, as an image, or as both. Images need the extra `images`.
+        render: Show the board as text, as an image, or as both; or say in words where the ball is, as seen from
+            the paddle, which even the smallest model can learn from. Images need the extra `images`.
     """
 
     def __init__(
         self,
         rows: Annotated[int, Field(ge=2, le=100)] = 10,
         columns: Annotated[int, Field(ge=2, le=100)] = 5,
-        render: Literal["text", "image", "both"] = "text",
+        render: Literal["text", "words", "image", "both"] = "text",
     ):
         for option, value in (("rows", rows), ("columns", columns)):
             if not 2 <= value <= 100:
                 raise InvalidOption(f"catch: {option} is {value}; it has to be from 2 to 100")
-        if render != "text" and find_spec("PIL") is None:
+        if render in ("image", "both") and find_spec("PIL") is None:
             raise MissingExtra("Rendering catch as an image", "images")
         self._rows = rows
         self._columns = columns
@@ -87,18 +88,30 @@ class CatchEnvironment(Environment):
         return Step(self._board(), reward=1.0 if self._ball == self._paddle else -1.0, terminated=True)
 
     def _board(self) -> Any:
-        if self._render == "text":
-            return self._text()
-        return self._image() if self._render == "image" else [self._text(), self._image()]
+        match self._render:
+            case "text":
+                return self._text()
+            case "words":
+                return self._words()
+            case "image":
+                return self._image()
+            case _:
+                return [self._text(), self._image()]
 
     def _text(self) -> str:
-        left = self._rows - 1 - self._ball_row
         where = f"Ball in column {self._ball + 1}, paddle in column {self._paddle + 1} of {self._columns}"
+        return "\n".join([self._head(where), *(" ".join(row) for row in self._cells())])
+
+    def _words(self) -> str:
+        away = self._ball - self._paddle
+        side = f"{abs(away)} to the {'left' if away < 0 else 'right'}" if away else "straight above"
+        return self._head(f"The ball is {side}" if self._ball_row < self._rows - 1 else "The ball has landed")
+
+    def _head(self, where: str) -> str:
+        left = self._rows - 1 - self._ball_row
         if left:
-            head = f"{where}; {left} move{'s' if left > 1 else ''} until the ball lands."
-        else:
-            head = f"{where}. {'Caught!' if self._ball == self._paddle else 'Missed.'} The game is over."
-        return "\n".join([head, *(" ".join(row) for row in self._cells())])
+            return f"{where}; {left} move{'s' if left > 1 else ''} until the ball lands."
+        return f"{where}. {'Caught!' if self._ball == self._paddle else 'Missed.'} The game is over."
 
     def _cells(self) -> list[list[str]]:
         cells = [["."] * self._columns for _ in range(self._rows)]

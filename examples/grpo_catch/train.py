@@ -31,7 +31,7 @@ from warm_up import fine_tune, play, texts_of
 
 from envport_bridges.trl import ConcurrentGRPOTrainer, EnvironmentSpec
 
-CATCH = "catch=catch?rows=5&columns=5"
+CATCH = "catch=catch?rows=5&columns=5&render=words"
 GROUPS, GROUP_SIZE = 8, 8
 BEFORE, AFTER = 0.4, 0.95
 
@@ -196,8 +196,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=100, help="batches of rollouts")
     parser.add_argument("--warm-up", type=int, default=1000, help="episodes to fine-tune on first")
     parser.add_argument("--evaluation", type=int, default=200, help="held-out episodes")
-    parser.add_argument("--learning-rate", type=float, default=5e-4)
-    parser.add_argument("--iterations", type=int, default=2, help="updates on each batch of rollouts")
+    parser.add_argument("--learning-rate", type=float, default=3e-4)
+    parser.add_argument("--iterations", type=int, default=1, help="updates on each batch of rollouts")
     parser.add_argument("--max-completion-length", type=int, default=256)
     parser.add_argument("--model", help="a model to train instead of the tiny one, without warm-up")
     parser.add_argument("--vllm", action="store_true", help="generate with vLLM, in the same process")

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from envport.access import Access, HostPolicy, Principal
 from envport.clock import Clock
 from envport.environment import RuntimeKind
-from envport.episodes import Episodes, Limits
+from envport.episodes import Episodes, EpisodeTable, Limits, LocalTable
 from envport.errors import ConfigurationError, PermissionDenied, Unauthenticated
 from envport.http.problems import problem
 from envport.http.routes import PRINCIPAL_KEY, PROBES, ControlPlane, control_plane
@@ -64,9 +64,9 @@ class Gateway:
     ):
         self.access = access or Access()
         self._hosts = hosts or HostPolicy.for_binding("127.0.0.1")
-        self.episodes = Episodes(_by_name(environments), limits, clock, trajectories, runtime)
-        self._mcp = McpSurface(self.episodes)
-        self._plane = ControlPlane(self.episodes, self.access, public_url)
+        self.table: EpisodeTable = LocalTable(Episodes(_by_name(environments), limits, clock, trajectories, runtime))
+        self._mcp = McpSurface(self.table)
+        self._plane = ControlPlane(self.table, self.access, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), _MAX_BODY)
         self._entry: ASGIApp = self._http
         if self._hosts.origins:
@@ -93,7 +93,7 @@ class Gateway:
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Run what has to run beside the requests. A server does this through the ASGI lifespan."""
-        async with self.episodes.run(), self._mcp.run():
+        async with self.table.run(), self._mcp.run():
             self._plane.ready = True
             try:
                 yield

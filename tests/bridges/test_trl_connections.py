@@ -50,7 +50,7 @@ def test_an_episode_outlives_an_hour_of_generation(place: Place):
     with gateway(limits=Limits(idle_seconds=0.3), clock=clock) as serving:
         spec = EnvironmentSpec(f"{serving.url}/environments/guess", indices=[3])
         environment = opened(spec)
-        (episode,) = serving.gateway.episodes._episodes.values()
+        (episode,) = serving.gateway.table._episodes._episodes.values()
         for _ in range(12):
             before = episode.last_used
             serving.run(lambda: clock.advance(0.2))
@@ -120,9 +120,9 @@ def test_a_call_that_is_not_answered_is_lost_and_its_episode_closed(place: Place
         with pytest.raises(EpisodeFailed):
             environment.wait()
         assert environment.score is None
-        assert serving.gateway.episodes.live == 1
+        assert serving.gateway.table.live == 1
         environment.reset(**spec.rows[1])
-        place.settle(lambda: serving.gateway.episodes.live == 1)
+        place.settle(lambda: serving.gateway.table.live == 1)
         assert not environment.finished
         place.disconnect(spec)
 
@@ -160,7 +160,7 @@ def test_a_process_that_ends_closes_its_episodes(place: Place, tmp_path: Path):
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("[seed") == 3
         assert done.stderr == ""
-        assert serving.gateway.episodes.live == 0
+        assert serving.gateway.table.live == 0
     assert Guess.alive == before
 
 

@@ -140,6 +140,30 @@ async def test_options_change_the_board() -> None:
         assert "3 rows and 7 columns" in (await opened(episodes, task=0)).prompt
 
 
+@pytest.mark.parametrize(
+    ("ball", "moves", "seen"),
+    [
+        (
+            0,
+            ["left"],
+            ["The ball is 2 to the left; 2 moves until the ball lands.", "is 1 to the left; 1 move"],
+        ),
+        (2, ["stay", "stay"], ["The ball is straight above; 2 moves", "straight above; 1 move", "landed. Caught!"]),
+        (
+            3,
+            ["stay", "left"],
+            ["The ball is 1 to the right;", "1 to the right;", "The ball has landed. Missed."],
+        ),
+    ],
+)
+async def test_the_board_in_words(ball: int, moves: list[str], seen: list[str]) -> None:
+    async with table("catch?rows=3&columns=5&render=words") as episodes:
+        episode = await opened(episodes, task=Task(id="own", metadata={"ball": ball}))
+        said = [episode.first_observation.text]
+        said += [(await episode.call("move", {"direction": move})).observation.text for move in moves]
+        assert all(part in text for part, text in zip(seen, said, strict=True)), said
+
+
 @pytest.mark.parametrize("render", ["image", "both"])
 async def test_the_board_as_an_image(render: str) -> None:
     pillow = pytest.importorskip("PIL.Image")
@@ -172,7 +196,7 @@ def test_without_pillow_images_say_which_extra_to_install(monkeypatch: pytest.Mo
         ("rows=101", "'rows' is '101'; it has to be an integer at least 2, at most 100"),
         ("columns=1", "'columns'"),
         ("rows=ten", "'rows' is 'ten'; it has to be an integer at least 2"),
-        ("render=video", '\'render\' is \'video\'; it has to be one of "text", "image", "both"'),
+        ("render=video", '\'render\' is \'video\'; it has to be one of "text", "words", "image", "both"'),
         ("size=3", "no option 'size'; its options are: rows"),
     ],
 )

@@ -182,12 +182,12 @@ def test_close_frees_the_environment_and_the_handle(control: Client, served: Run
 
 
 def test_a_broken_reset_is_a_failure_and_leaks_nothing(control: Client, served: RunningGateway, caplog):
-    live = served.gateway.episodes.live
+    live = served.gateway.table.live
     with pytest.raises(EpisodeFailed) as failed:
         control.open("stubborn")
     assert SECRET not in str(failed.value)
     assert SECRET in caplog.text
-    assert served.gateway.episodes.live == live
+    assert served.gateway.table.live == live
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ async def test_a_modern_request_has_no_session_however_it_is_labelled():
         with Raw(url, "modern", {"Mcp-Session-Id": "invented"}) as raw:
             answer = raw.post("tools/call", {"name": "count", "arguments": {}})
         assert "start_episode" in answer.json()["result"]["content"][0]["text"]
-        assert gateway.gateway.episodes.live == 0
+        assert gateway.gateway.table.live == 0
 
 
 @pytest.mark.parametrize("era", ERAS)

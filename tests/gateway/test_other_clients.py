@@ -80,11 +80,11 @@ def test_claude_code_attaches(gateway: RunningGateway, tmp_path: Path):
 
     with Client(gateway.url) as control:
         opened = control.open("counter")
-    live = gateway.gateway.episodes.live
+    live = gateway.gateway.table.live
     run("add", "--transport", "http", "counter", f"{gateway.url}/environments/counter/mcp")
     run("add", "--transport", "http", "one-episode", opened.mcp_url)
     listed = [line for line in run("list").splitlines() if "http://" in line]
     assert len(listed) == 2
     for line in listed:
         assert "Connected" in line
-    assert gateway.gateway.episodes.live == live, "attaching began an episode"
+    assert gateway.gateway.table.live == live, "attaching began an episode"

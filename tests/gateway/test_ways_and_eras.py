@@ -133,11 +133,11 @@ async def test_a_legacy_session_remembers_its_latest_episode(gateway: RunningGat
 
 
 async def test_a_refused_first_call_begins_nothing(gateway: RunningGateway):
-    before = gateway.gateway.episodes.live
+    before = gateway.gateway.table.live
     async with Client(f"{gateway.url}/environments/counter/mcp", mode="legacy") as client:
         refused = await client.call_tool("count", {"by": 1})
     assert refused.is_error
-    assert gateway.gateway.episodes.live == before
+    assert gateway.gateway.table.live == before
 
 
 async def test_a_modern_client_has_to_name_its_episode(gateway: RunningGateway):
@@ -149,10 +149,10 @@ async def test_a_modern_client_has_to_name_its_episode(gateway: RunningGateway):
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_handshake_begins_no_episode(gateway: RunningGateway, era: Era):
-    before = gateway.gateway.episodes.live
+    before = gateway.gateway.table.live
     async with Client(f"{gateway.url}/environments/counter/mcp", mode=MODE[era]) as client:
         await client.list_tools()
-        assert gateway.gateway.episodes.live == before
+        assert gateway.gateway.table.live == before
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -147,7 +147,7 @@ def serve(
 
 def _greet(service: Service, unloadable: list[Unloadable]) -> None:
     """Say what is served and what to do next."""
-    environments = service.gateway.episodes.environments
+    environments = service.gateway.table.environments
     url, secured = service.url, service.gateway.access.required
     count = f"{len(environments)} environment{'s' if len(environments) != 1 else ''}"
     console.heading(f"envport {version('envport')} serves {count} at {url}")

@@ -1,9 +1,23 @@
 """Episodes: one object each, and the table that opens, finds and ends them."""
 
 from envport.episodes.admission import Admission
+from envport.episodes.base import EpisodeTable, Found, Opening
 from envport.episodes.episode import Episode
 from envport.episodes.limits import Limits
+from envport.episodes.local import LocalTable
 from envport.episodes.play import CallResult, EpisodeRequest
 from envport.episodes.table import Episodes, choose
 
-__all__ = ["Admission", "CallResult", "Episode", "EpisodeRequest", "Episodes", "Limits", "choose"]
+__all__ = [
+    "Admission",
+    "CallResult",
+    "Episode",
+    "EpisodeRequest",
+    "EpisodeTable",
+    "Episodes",
+    "Found",
+    "Limits",
+    "LocalTable",
+    "Opening",
+    "choose",
+]

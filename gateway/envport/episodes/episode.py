@@ -89,6 +89,8 @@ class Episode:
         self._lost: WorkerLost | None = None
         self._turn = anyio.Lock(fast_acquire=True)
         self._tally = Tally()
+        self._last_call: str | None = None
+        self._last_answer: CallResult | EnvportError | None = None
         self._resets = 0
         self._callers = 0
 
@@ -141,13 +143,20 @@ class Episode:
             self._callers -= 1
             self.last_used = self._clock.monotonic()
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None = None) -> CallResult:
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        progress: ProgressSink | None = None,
+        call_id: str | None = None,
+    ) -> CallResult:
         """Call a tool, after the calls that came before.
 
         Args:
             tool: Name of the tool.
             arguments: The arguments as parsed JSON.
             progress: Where the tool's progress goes.
+            call_id: Names the call; the latest one is played once, however often it is asked for.
 
         Raises:
             UnknownTool: There is no such tool.
@@ -161,11 +170,14 @@ class Episode:
         self._callers += 1
         try:
             async with self._turn:
+                if call_id is not None and call_id == self._last_call:
+                    return _given(self._last_answer)
                 self._check_running()
                 # A call that has begun is finished and recorded even if its caller goes away.
                 result: CallResult | None = None
                 with anyio.CancelScope(shield=True):
-                    result = await self._play(tool, arguments, progress)
+                    play = self._play(tool, arguments, progress)
+                    result = await (play if call_id is None else self._keep(call_id, play))
                 assert result is not None
                 return result
         finally:
@@ -264,6 +276,7 @@ class Episode:
         self.outcome = None
         self.ended_at = None
         self._tally = Tally()
+        self._last_call = self._last_answer = None
         self._resets += 1
         await self._start()
 
@@ -279,6 +292,16 @@ class Episode:
         self._started_at = self._clock.monotonic()
         await self._trajectories.begin(self.handle, self.first_observation)
         self.last_used = self._clock.monotonic()
+
+    async def _keep(self, call_id: str, play: Awaitable[CallResult]) -> CallResult:
+        """Keep the answer of a call that has a name."""
+        try:
+            answer = await play
+        except EnvportError as error:
+            self._last_call, self._last_answer = call_id, error
+            raise
+        self._last_call, self._last_answer = call_id, answer
+        return answer
 
     async def _play(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> CallResult:
         assert self._worker is not None
@@ -317,6 +340,7 @@ class Episode:
             terminated=result.terminated,
             truncated=result.truncated,
             outcome=self.outcome,
+            reward_in_meta=self.request.reward_in_meta,
         )
 
     def _count(self, result: StepResult, seconds: float) -> StepResult:
@@ -407,3 +431,11 @@ class Episode:
             await worker.close()
         except (Exception, SystemExit):
             logger.exception("episode %s: environment %s broke while it was being closed", self.handle, self.spec.name)
+
+
+def _given(answer: CallResult | EnvportError | None) -> CallResult:
+    """Give an answer once more."""
+    if isinstance(answer, EnvportError):
+        raise answer.with_traceback(None)
+    assert answer is not None
+    return answer

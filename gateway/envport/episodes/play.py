@@ -43,6 +43,7 @@ class CallResult:
         terminated: Whether the task ended with this call.
         truncated: Whether the episode was cut off with this call.
         outcome: How the episode ended, if this call ended it.
+        reward_in_meta: Whether the player may be shown the reward.
     """
 
     observation: Observation
@@ -52,6 +53,7 @@ class CallResult:
     terminated: bool = False
     truncated: bool = False
     outcome: Outcome | None = None
+    reward_in_meta: bool = False
 
 
 @dataclass(slots=True)

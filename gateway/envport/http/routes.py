@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from envport.access import ANYONE, Access, Principal
-from envport.episodes import Episode, Episodes
+from envport.episodes import EpisodeTable, Opening
 from envport.http.problems import add_error_handlers
 from envport.registry import EnvironmentSpec
 from envport.types import (
@@ -64,13 +64,13 @@ class ControlPlane:
     """What the routes work on.
 
     Args:
-        episodes: The table of episodes.
+        table: The table of episodes.
         access: Mints tokens of single episodes.
         public_url: Address of the gateway as clients see it; that of each request if not given.
     """
 
-    def __init__(self, episodes: Episodes, access: Access, public_url: str | None = None):
-        self.episodes = episodes
+    def __init__(self, table: EpisodeTable, access: Access, public_url: str | None = None):
+        self.table = table
         self.access = access
         self.public_url = public_url.rstrip("/") if public_url else None
         self.ready = False
@@ -87,21 +87,21 @@ class ControlPlane:
             description=spec.description,
             options=dict(spec.options),
             splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
-            limits=EpisodeLimits(max_steps=spec.prototype.max_steps, idle_seconds=self.episodes.limits.idle_seconds),
+            limits=EpisodeLimits(max_steps=spec.prototype.max_steps, idle_seconds=self.table.limits.idle_seconds),
             reward=spec.cls.reward,
             fingerprint=spec.fingerprint,
             tools=spec.listing,
             mcp_url=self.url(request, f"/environments/{spec.name}/mcp"),
         )
 
-    def opened(self, request: Request, episode: Episode, token: str | None = None) -> OpenedEpisode:
+    def opened(self, request: Request, opening: Opening, token: str | None = None) -> OpenedEpisode:
         """What opening an episode gives."""
         return OpenedEpisode(
-            episode_id=episode.handle,
-            mcp_url=self.url(request, f"/episodes/{episode.handle}/mcp"),
-            prompt=episode.prompt,
-            observation=episode.first_observation,
-            seed=episode.request.seed,
+            episode_id=opening.handle,
+            mcp_url=self.url(request, f"/episodes/{opening.handle}/mcp"),
+            prompt=opening.prompt,
+            observation=opening.observation,
+            seed=opening.seed,
             token=token,
         )
 
@@ -124,13 +124,13 @@ router = APIRouter()
 @router.get("/environments", tags=["environments"])
 async def list_environments(request: Request, plane: Plane) -> list[EnvironmentInfo]:
     """The environments that are served."""
-    return [plane.describe(request, spec) for spec in plane.episodes.environments.values()]
+    return [plane.describe(request, spec) for spec in plane.table.environments.values()]
 
 
 @router.get("/environments/{name}", tags=["environments"])
 async def describe_environment(name: str, request: Request, plane: Plane) -> EnvironmentInfo:
     """One environment: its tools, splits and limits."""
-    return plane.describe(request, plane.episodes.environment(name))
+    return plane.describe(request, plane.table.environment(name))
 
 
 @router.get("/environments/{name}/tasks", tags=["environments"])
@@ -142,7 +142,7 @@ async def list_tasks(
     limit: Annotated[int, Query(ge=1, le=_PAGE)] = 100,
 ) -> TaskPage:
     """The tasks of a split, by page."""
-    spec = plane.episodes.environment(name)
+    spec = plane.table.environment(name)
     chosen = split if split is not None else spec.default_split
     if chosen is None:
         return TaskPage(split="", total=0, offset=offset, tasks=[])
@@ -154,7 +154,7 @@ async def list_tasks(
 @router.post("/episodes", status_code=201, tags=["episodes"])
 async def open_episode(body: OpenEpisode, request: Request, plane: Plane, caller: Caller) -> OpenedEpisode:
     """Open an episode: waits a bounded time for room, then 503 with Retry-After."""
-    episode = await plane.episodes.open(
+    opening = await plane.table.open(
         body.environment,
         principal=caller.name,
         split=body.split,
@@ -162,22 +162,20 @@ async def open_episode(body: OpenEpisode, request: Request, plane: Plane, caller
         seed=body.seed,
         reward_in_meta=body.reward_in_meta,
     )
-    token = plane.access.mint(caller, episode.handle) if body.mint_token else None
-    return plane.opened(request, episode, token)
+    token = plane.access.mint(caller, opening.handle) if body.mint_token else None
+    return plane.opened(request, opening, token)
 
 
 @router.get("/episodes/{episode_id}", tags=["episodes"])
 async def get_episode(episode_id: str, plane: Plane, caller: Caller) -> EpisodeInfo:
     """The state of an episode: status, outcome, steps, rewards, timing."""
-    return plane.episodes.look_up(episode_id, caller.name).info(plane.episodes.limits.idle_seconds)
+    return await plane.table.info(episode_id, caller.name)
 
 
 @router.post("/episodes/{episode_id}/keepalive", tags=["episodes"])
 async def keep_episode(episode_id: str, plane: Plane, caller: Caller) -> EpisodeInfo:
     """Start the idle limit of an episode anew, where its player takes long to think."""
-    episode = plane.episodes.find(episode_id, caller.name)
-    episode.touch()
-    return episode.info(plane.episodes.limits.idle_seconds)
+    return await plane.table.keep_alive(plane.table.find(episode_id, caller.name))
 
 
 @router.post("/episodes/{episode_id}/reset", tags=["episodes"])
@@ -186,32 +184,21 @@ async def reset_episode(
 ) -> OpenedEpisode:
     """Start an episode over: with the same task and seed, unless others are given."""
     choice = body or ChosenTask()
-    episode = plane.episodes.find(episode_id, caller.name)
-    await plane.episodes.reset(episode, split=choice.split, task=choice.task, seed=choice.seed)
-    return plane.opened(request, episode)
+    found = plane.table.find(episode_id, caller.name)
+    opening = await plane.table.reset(found, split=choice.split, task=choice.task, seed=choice.seed)
+    return plane.opened(request, opening)
 
 
 @router.delete("/episodes/{episode_id}", tags=["episodes"])
 async def close_episode(episode_id: str, plane: Plane, caller: Caller) -> EpisodeInfo:
     """Close an episode and return its last state. Closing it again changes nothing."""
-    episode = plane.episodes.look_up(episode_id, caller.name)
-    plane.episodes.close_soon(episode)
-    return episode.info(plane.episodes.limits.idle_seconds)
+    return await plane.table.close(episode_id, caller.name)
 
 
 @router.get("/episodes/{episode_id}/trajectory", tags=["episodes"])
 async def get_trajectory(episode_id: str, plane: Plane, caller: Caller) -> Trajectory:
     """What happened in an episode."""
-    episode = plane.episodes.look_up(episode_id, caller.name)
-    first, steps, dropped = await plane.episodes.trajectories.read(episode_id)
-    return Trajectory(
-        episode=episode.info(plane.episodes.limits.idle_seconds),
-        environment_version=episode.spec.cls.version,
-        fingerprint=episode.spec.fingerprint,
-        first_observation=first,
-        steps=list(steps),
-        dropped_steps=dropped,
-    )
+    return await plane.table.trajectory(episode_id, caller.name)
 
 
 @router.get("/healthz", tags=["health"])
@@ -225,10 +212,10 @@ async def readiness(plane: Plane, response: Response) -> dict[str, Any]:
     """Whether new episodes are taken."""
     if not plane.ready:
         response.status_code = 503
-    limits = plane.episodes.limits
+    limits = plane.table.limits
     return {
         "status": "ready" if plane.ready else "stopping",
-        "live": plane.episodes.live,
+        "live": plane.table.live,
         "capacity": limits.max_episodes,
     }
 

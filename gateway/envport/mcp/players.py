@@ -12,7 +12,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from envport.access import Principal
-from envport.episodes import Episode, EpisodeRequest, Episodes
+from envport.episodes import EpisodeRequest, EpisodeTable, Found, Opening
 
 __all__ = ["PLAYER_KEY", "FixedEpisode", "Player", "PlayerOf", "SessionEpisodes", "player_of_request"]
 
@@ -34,7 +34,7 @@ class Player:
     """
 
     principal: Principal
-    episode: Episode | None = None
+    episode: Found | None = None
     session: str | None = None
 
 
@@ -80,33 +80,33 @@ class FixedEpisode:
     """The one episode of a stdio process, opened when it is first needed and never at the handshake.
 
     Args:
-        episodes: The table of episodes.
+        table: The table of episodes.
         environment: Name of the environment.
         principal: Who the episode belongs to.
         request: What it is opened with.
     """
 
-    def __init__(self, episodes: Episodes, environment: str, principal: str, request: EpisodeRequest):
-        self._episodes = episodes
+    def __init__(self, table: EpisodeTable, environment: str, principal: str, request: EpisodeRequest):
+        self._table = table
         self._environment = environment
-        self._principal = principal
+        self.principal = principal
         self._request = request
         self._lock = anyio.Lock()
-        self._episode: Episode | None = None
+        self._opening: Opening | None = None
         self._shown = False
 
-    async def get(self) -> Episode:
-        """The episode; opened now if it has not been."""
+    async def get(self) -> Opening:
+        """What the episode began with; opened now if it has not been."""
         async with self._lock:
-            if self._episode is None:
-                self._episode = await self._episodes.open(
+            if self._opening is None:
+                self._opening = await self._table.open(
                     self._environment,
-                    principal=self._principal,
+                    principal=self.principal,
                     split=self._request.split,
                     task=self._request.task if self._request.task_index is None else self._request.task_index,
                     seed=self._request.seed,
                 )
-            return self._episode
+            return self._opening
 
     def take_opening(self) -> bool:
         """Whether the next result should begin with the first observation: true once."""

@@ -10,23 +10,34 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.server.context import ServerRequestContext
 
-from envport.episodes import CallResult, Episode
-from envport.errors import EnvportError
+from envport.episodes import CallResult, EpisodeTable, Found
+from envport.errors import EnvportError, InvalidRequest
 
-__all__ = ["playing"]
+__all__ = ["CALL_ID_KEY", "playing"]
+
+CALL_ID_KEY = "envport/call_id"
+"""Where `_meta` of a tool call names the call, so that it is played once even if it is sent twice."""
 
 _Report = tuple[float, float | None, str | None]
 
 _BUFFERED = 256
+_LONGEST_CALL_ID = 200
 
 
 async def playing(
-    ctx: ServerRequestContext[Any, Any], episode: Episode, tool: str, arguments: Mapping[str, Any]
+    ctx: ServerRequestContext[Any, Any], table: EpisodeTable, found: Found, tool: str, arguments: Mapping[str, Any]
 ) -> CallResult:
-    """Call a tool of an episode, sending its progress to the client if the client asked for it."""
-    spec = episode.spec.tools.get(tool)
-    if spec is None or spec.progress is None or ctx.meta is None or "progress_token" not in ctx.meta:
-        return await episode.call(tool, arguments)
+    """Call a tool of an episode, sending its progress to the client if the client asked for it.
+
+    Raises:
+        InvalidRequest: The name that the client gave to the call is malformed.
+        EnvportError: Whatever the call raised.
+    """
+    meta: Mapping[str, Any] = ctx.meta or {}
+    call_id = _call_id(meta)
+    spec = found.spec.tools.get(tool)
+    if spec is None or spec.progress is None or "progress_token" not in meta:
+        return await table.call(found, tool, arguments, None, call_id)
     loop = asyncio.get_running_loop()
     sender, receiver = anyio.create_memory_object_stream[_Report](_BUFFERED)
 
@@ -44,7 +55,7 @@ async def playing(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_forward, ctx, receiver)
         try:
-            result = await episode.call(tool, arguments, sink)
+            result = await table.call(found, tool, arguments, sink, call_id)
         except EnvportError as error:
             # Raised below, because a task group would wrap it.
             result = error
@@ -55,6 +66,13 @@ async def playing(
         raise result
     assert result is not None
     return result
+
+
+def _call_id(meta: Mapping[str, Any]) -> str | None:
+    given = meta.get(CALL_ID_KEY)
+    if given is not None and not (isinstance(given, str) and 0 < len(given) <= _LONGEST_CALL_ID):
+        raise InvalidRequest(f"_meta[{CALL_ID_KEY!r}] has to be a string of 1 to {_LONGEST_CALL_ID} characters")
+    return given
 
 
 async def _forward(ctx: ServerRequestContext[Any, Any], receiver: MemoryObjectReceiveStream[_Report]) -> None:

@@ -6,18 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from envport.content import text_block
-from envport.episodes import CallResult, Episode
+from envport.episodes import CallResult, Opening
 from envport.types import ContentBlock, Observation
 
 __all__ = ["opening_blocks", "prompt_messages", "tool_error", "tool_result"]
 
 
-def tool_result(result: CallResult, episode: Episode, before: Iterable[ContentBlock] = ()) -> dict[str, Any]:
+def tool_result(result: CallResult, before: Iterable[ContentBlock] = ()) -> dict[str, Any]:
     """The MCP result of a tool call.
 
     Args:
         result: What the call gave.
-        episode: The episode; says whether the reward may be shown.
         before: Blocks to put in front, where the call also started the episode.
     """
     wire: dict[str, Any] = {"content": [*before, *result.observation.content]}
@@ -33,7 +32,7 @@ def tool_result(result: CallResult, episode: Episode, before: Iterable[ContentBl
     if result.outcome is not None:
         meta["envport/outcome"] = result.outcome.reason
     # One of the eras drops a null from `_meta`, so both leave it out: no key means no reward.
-    if episode.request.reward_in_meta and result.reward is not None:
+    if result.reward_in_meta and result.reward is not None:
         meta["envport/reward"] = result.reward
     wire["_meta"] = meta
     return wire
@@ -49,16 +48,16 @@ def tool_error(message: str, code: str, before: Iterable[ContentBlock] = ()) -> 
     }
 
 
-def opening_blocks(episode: Episode, idle_seconds: float) -> list[ContentBlock]:
+def opening_blocks(opening: Opening, idle_seconds: float) -> list[ContentBlock]:
     """What a player who starts an episode needs to know: the handle, the prompt, the first observation."""
     lines = [
-        f"episode_id: {episode.handle}",
+        f"episode_id: {opening.handle}",
         f"Pass this episode_id in every call. The episode expires after {idle_seconds / 60:g} minutes without a call.",
     ]
     blocks = [text_block("\n".join(lines))]
-    if episode.prompt:
-        blocks.append(text_block(episode.prompt))
-    return [*blocks, *episode.first_observation.content]
+    if opening.prompt:
+        blocks.append(text_block(opening.prompt))
+    return [*blocks, *opening.observation.content]
 
 
 def prompt_messages(prompt: str, first: Observation | None) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from envport.arguments import explain_json_schema_error
 from envport.environment import ToolHints
-from envport.episodes import Episode, Episodes
+from envport.episodes import EpisodeTable, Found, Opening
 from envport.errors import EnvportError, InvalidArguments, InvalidRequest, UnknownEpisode, UnknownTool
 from envport.mcp.exact import ExactResults
 from envport.mcp.players import FixedEpisode, PlayerOf, SessionEpisodes
@@ -106,31 +106,32 @@ class EpisodeServer(_EnvironmentServer):
 
     Args:
         spec: The environment.
+        table: The table of episodes.
         player_of: Finds the caller and the episode of a request.
     """
 
-    def __init__(self, spec: EnvironmentSpec, player_of: PlayerOf):
+    def __init__(self, spec: EnvironmentSpec, table: EpisodeTable, player_of: PlayerOf):
         self.name, self.version = spec.name, spec.cls.version
         self.tools = spec.listing
+        self._table = table
         self._player_of = player_of
         super().__init__()
 
     async def instructions(self, ctx: Context) -> str | None:
         """The task's prompt and the first observation."""
-        episode = self._episode(ctx)
-        return "\n\n".join(filter(None, (episode.prompt, episode.first_observation.text)))
+        opening = await self._table.opening(self._episode(ctx))
+        return "\n\n".join(filter(None, (opening.prompt, opening.observation.text)))
 
     async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call the tool in the episode."""
-        episode = self._episode(ctx)
-        return tool_result(await playing(ctx, episode, tool, arguments), episode)
+        return tool_result(await playing(ctx, self._table, self._episode(ctx), tool, arguments))
 
     async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
         """The task's prompt and the first observation."""
-        episode = self._episode(ctx)
-        return prompt_messages(episode.prompt, episode.first_observation)
+        opening = await self._table.opening(self._episode(ctx))
+        return prompt_messages(opening.prompt, opening.observation)
 
-    def _episode(self, ctx: Context) -> Episode:
+    def _episode(self, ctx: Context) -> Found:
         episode = self._player_of(ctx).episode
         if episode is None:
             raise UnknownEpisode
@@ -142,13 +143,15 @@ class FixedServer(_EnvironmentServer):
 
     Args:
         spec: The environment.
+        table: The table of episodes.
         fixed: The episode.
         prompt: What the player is told to do.
     """
 
-    def __init__(self, spec: EnvironmentSpec, fixed: FixedEpisode, prompt: str):
+    def __init__(self, spec: EnvironmentSpec, table: EpisodeTable, fixed: FixedEpisode, prompt: str):
         self.name, self.version = spec.name, spec.cls.version
         self.tools = spec.listing
+        self._table = table
         self._fixed = fixed
         self._prompt = prompt
         super().__init__()
@@ -161,17 +164,18 @@ class FixedServer(_EnvironmentServer):
         """Call the tool in the episode."""
         if tool not in self._schemas:
             raise UnknownTool(f"Unknown tool: {tool}")
-        episode = await self._fixed.get()
-        before = episode.first_observation.content if self._fixed.take_opening() else ()
+        opening = await self._fixed.get()
+        before = opening.observation.content if self._fixed.take_opening() else ()
         try:
-            return tool_result(await playing(ctx, episode, tool, arguments), episode, before)
+            found = self._table.find(opening.handle, self._fixed.principal)
+            return tool_result(await playing(ctx, self._table, found, tool, arguments), before)
         except EnvportError as error:
             return tool_error(str(error), error.code, before)
 
     async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
         """The task's prompt and the first observation."""
-        episode = await self._fixed.get()
-        return prompt_messages(episode.prompt, episode.first_observation)
+        opening = await self._fixed.get()
+        return prompt_messages(opening.prompt, opening.observation)
 
 
 class SharedServer(_EnvironmentServer):
@@ -179,16 +183,16 @@ class SharedServer(_EnvironmentServer):
 
     Args:
         spec: The environment.
-        episodes: The table of episodes.
+        table: The table of episodes.
         player_of: Finds the caller of a request.
     """
 
-    def __init__(self, spec: EnvironmentSpec, episodes: Episodes, player_of: PlayerOf):
+    def __init__(self, spec: EnvironmentSpec, table: EpisodeTable, player_of: PlayerOf):
         self.name, self.version = spec.name, spec.cls.version
         self._spec = spec
-        self._episodes = episodes
+        self._table = table
         self._player_of = player_of
-        self._idle_seconds = episodes.limits.idle_seconds
+        self._idle_seconds = table.limits.idle_seconds
         self._sessions = SessionEpisodes()
         start = _start_episode(spec, self._idle_seconds)
         self._start_schema: Validator = Draft202012Validator(start["inputSchema"])
@@ -217,32 +221,32 @@ class SharedServer(_EnvironmentServer):
         handle = arguments.pop(EPISODE_ID, None)
         if handle is not None and not isinstance(handle, str):
             raise InvalidArguments(f"Argument {EPISODE_ID!r} has to be a string, as {START_EPISODE} returned it.")
-        episode, before = await self._find(ctx, handle, tool, arguments)
+        found, before = await self._find(ctx, handle, tool, arguments)
         try:
-            return tool_result(await playing(ctx, episode, tool, arguments), episode, before)
+            return tool_result(await playing(ctx, self._table, found, tool, arguments), before)
         except EnvportError as error:
             return tool_error(str(error), error.code, before)
 
     async def _start(self, ctx: Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if problems := [explain_json_schema_error(error) for error in _errors(self._start_schema, arguments)]:
             raise InvalidArguments("\n".join(problems))
-        episode = await self._open(ctx, arguments)
+        opening = await self._open(ctx, arguments)
         return {
-            "content": opening_blocks(episode, self._idle_seconds),
+            "content": opening_blocks(opening, self._idle_seconds),
             "isError": False,
             "resultType": "complete",
-            "_meta": {"envport/episode_id": episode.handle},
+            "_meta": {"envport/episode_id": opening.handle},
         }
 
-    async def _open(self, ctx: Context, arguments: Mapping[str, Any]) -> Episode:
+    async def _open(self, ctx: Context, arguments: Mapping[str, Any]) -> Opening:
         player = self._player_of(ctx)
-        episode = await self._episodes.open(self._spec.name, principal=player.principal.name, **arguments)
-        self._sessions.remember(player.session, episode.handle)
-        return episode
+        opening = await self._table.open(self._spec.name, principal=player.principal.name, **arguments)
+        self._sessions.remember(player.session, opening.handle)
+        return opening
 
     async def _find(
         self, ctx: Context, handle: str | None, tool: str, arguments: Mapping[str, Any]
-    ) -> tuple[Episode, list[ContentBlock]]:
+    ) -> tuple[Found, list[ContentBlock]]:
         player = self._player_of(ctx)
         known = handle if handle is not None else self._sessions.get(player.session)
         if known is None:
@@ -252,13 +256,14 @@ class SharedServer(_EnvironmentServer):
                 )
             # A call that would be refused begins nothing.
             self._spec.tools[tool].bind(arguments)
-            episode = await self._open(ctx, {})
-            return episode, opening_blocks(episode, self._idle_seconds)
-        episode = self._episodes.find(known, player.principal.name)
-        if episode.spec is not self._spec:
+            opening = await self._open(ctx, {})
+            found = Found(opening.handle, player.principal.name, self._spec)
+            return found, opening_blocks(opening, self._idle_seconds)
+        found = self._table.find(known, player.principal.name)
+        if found.spec is not self._spec:
             raise UnknownEpisode
         self._sessions.remember(player.session, known)
-        return episode, []
+        return found, []
 
 
 class GoneServer(_EnvironmentServer):

@@ -10,7 +10,7 @@ from mcp.server.stdio import stdio_server
 
 from envport.access import ANYONE
 from envport.environment import RuntimeKind
-from envport.episodes import Episodes, Limits, choose
+from envport.episodes import Episodes, EpisodeTable, Limits, LocalTable, choose
 from envport.mcp.players import FixedEpisode, Player
 from envport.mcp.servers import FixedServer, SharedServer
 from envport.registry import EnvironmentSpec
@@ -46,19 +46,19 @@ async def serve_stdio(
         UnknownTask: There is no such split or task.
         InvalidRequest: The environment has no tasks, or the seed is out of range.
     """
-    episodes = Episodes({spec.name: spec}, limits, runtime=runtime)
+    table = LocalTable(Episodes({spec.name: spec}, limits, runtime=runtime))
     # Outside, because what runs the episodes would wrap an error in a group.
-    server = _server(spec, episodes, split, task, seed)
-    async with episodes.run(), stdio_server() as (read, write):
+    server = _server(spec, table, split, task, seed)
+    async with table.run(), stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
 
 def _server(
-    spec: EnvironmentSpec, episodes: Episodes, split: str | None, task: int | None, seed: int | None
+    spec: EnvironmentSpec, table: EpisodeTable, split: str | None, task: int | None, seed: int | None
 ) -> Server[Any]:
     if split is None and task is None and seed is None:
-        return SharedServer(spec, episodes, _the_process).server
+        return SharedServer(spec, table, _the_process).server
     request = choose(spec, split, task, seed)
-    fixed = FixedEpisode(episodes, spec.name, ANYONE.name, request)
+    fixed = FixedEpisode(table, spec.name, ANYONE.name, request)
     prompt = request.task.prompt if request.task is not None and request.task.prompt else spec.description
-    return FixedServer(spec, fixed, prompt).server
+    return FixedServer(spec, table, fixed, prompt).server

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from envport.access import Principal
-from envport.episodes import Episode, Episodes
+from envport.episodes import EpisodeTable, Found
 from envport.errors import UnknownEpisode
 from envport.mcp.exact import SameBytes
 from envport.mcp.players import PLAYER_KEY, Player, player_of_request
@@ -101,27 +101,27 @@ class McpSurface:
     """ASGI application of the MCP endpoints.
 
     Args:
-        episodes: The table of episodes.
+        table: The table of episodes.
     """
 
-    def __init__(self, episodes: Episodes):
-        self._episodes = episodes
+    def __init__(self, table: EpisodeTable):
+        self._table = table
         self._playing: dict[str, SameBytes] = {}
         self._once: dict[str, SameBytes] = {}
         self._shared: dict[str, SameBytes] = {}
         self._served: list[_Served] = []
-        for spec in episodes.environments.values():
+        for spec in table.environments.values():
             streaming = [tool.name for tool in spec.tools.values() if tool.progress is not None]
-            playing = EpisodeServer(spec, player_of_request).server
+            playing = EpisodeServer(spec, table, player_of_request).server
             self._playing[spec.name] = self._serve(playing, streaming)
             # A token of one episode needs no session, and must not use up those of others.
             self._once[spec.name] = self._serve(playing, streaming, stateless=True)
-            self._shared[spec.name] = self._serve(SharedServer(spec, episodes, player_of_request).server, streaming)
+            self._shared[spec.name] = self._serve(SharedServer(spec, table, player_of_request).server, streaming)
         # Without sessions, so that one that began while the episode was alive gets an answer too.
         self._gone = self._serve(GoneServer().server, stateless=True)
 
     def _serve(self, server: Server[Any], streaming: Iterable[str] = (), *, stateless: bool = False) -> SameBytes:
-        served = _Served(server, self._episodes.limits.idle_seconds, streaming, stateless=stateless)
+        served = _Served(server, self._table.limits.idle_seconds, streaming, stateless=stateless)
         self._served.append(served)
         return SameBytes(served)
 
@@ -157,10 +157,10 @@ class McpSurface:
             )
             return
         if endpoint.episode is not None:
-            episode = self._find(endpoint, principal)
-            scope[PLAYER_KEY] = Player(principal, episode)
+            found = self._find(endpoint, principal)
+            scope[PLAYER_KEY] = Player(principal, found)
             playing = self._playing if principal.episode is None else self._once
-            app = self._gone if episode is None else playing[episode.spec.name]
+            app = self._gone if found is None else playing[found.spec.name]
             await app(scope, receive, send)
             return
         name = endpoint.environment or self._only_environment()
@@ -170,19 +170,19 @@ class McpSurface:
         scope[PLAYER_KEY] = Player(principal)
         await self._shared[name](scope, receive, send)
 
-    def _find(self, endpoint: Endpoint, principal: Principal) -> Episode | None:
+    def _find(self, endpoint: Endpoint, principal: Principal) -> Found | None:
         assert endpoint.episode is not None
         try:
-            episode = self._episodes.find(endpoint.episode, principal.name)
+            found = self._table.find(endpoint.episode, principal.name)
         except UnknownEpisode:
             return None
-        return episode if endpoint.environment in (None, episode.spec.name) else None
+        return found if endpoint.environment in (None, found.spec.name) else None
 
     def _only_environment(self) -> str | None:
         return next(iter(self._shared)) if len(self._shared) == 1 else None
 
     def _no_environment(self, name: str | None) -> str:
-        served: dict[str, EnvironmentSpec] = dict(self._episodes.environments)
+        served: dict[str, EnvironmentSpec] = dict(self._table.environments)
         known = ", ".join(f"/environments/{name}/mcp" for name in served)
         if name is None:
             return f"Several environments are served, and no header Envport-Episode is given; addresses: {known}"
