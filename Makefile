@@ -60,6 +60,7 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[textarena]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[trl]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[eval]'
+	-$(PIP) install --quiet --constraint constraints.txt --editable '.[ray]'
 	-@if command -v npm >/dev/null; then mkdir -p $(VENV)/node && cp tests/support/node/package.json $(VENV)/node \
 	  && npm install --prefix $(VENV)/node --no-fund --no-audit --silent; \
 	  else echo "npm is not there: the tests with clients of other languages will skip"; fi

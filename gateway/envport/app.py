@@ -45,6 +45,7 @@ class Gateway:
         trajectories: Where calls are recorded.
         public_url: Address of the gateway as clients see it, if a proxy stands in front.
         runtime: How environments are run; each as it declares, if not given.
+        table: The episodes, where they run elsewhere; limits and what comes after them are then the table's own.
 
     Raises:
         ConfigurationError: Two environments have one name, or there is none.
@@ -61,10 +62,11 @@ class Gateway:
         trajectories: TrajectoryStore | None = None,
         public_url: str | None = None,
         runtime: RuntimeKind | None = None,
+        table: EpisodeTable | None = None,
     ):
         self.access = access or Access()
         self._hosts = hosts or HostPolicy.for_binding("127.0.0.1")
-        self.table: EpisodeTable = LocalTable(Episodes(_by_name(environments), limits, clock, trajectories, runtime))
+        self.table = table or LocalTable(Episodes(_by_name(environments), limits, clock, trajectories, runtime))
         self._mcp = McpSurface(self.table)
         self._plane = ControlPlane(self.table, self.access, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), _MAX_BODY)

@@ -17,12 +17,14 @@ import uvicorn
 
 from envport.access import Access, HostPolicy, is_loopback
 from envport.app import Gateway
+from envport.cluster.settings import ClusterSettings
+from envport.cluster.table import ClusterTable
 from envport.environment import RuntimeKind
-from envport.episodes import Limits
+from envport.episodes import EpisodeTable, Limits
 from envport.errors import ConfigurationError, InvalidAccess
 from envport.registry import EnvironmentSpec
 
-__all__ = ["Service", "Settings"]
+__all__ = ["RaySettings", "Service", "Settings"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +32,21 @@ _BACKLOG = 2048
 # Longer than the minute for which proxies and clients keep idle connections, so that they close them first.
 _KEEP_ALIVE_SECONDS = 75
 _EVERY_ADDRESS = ("0.0.0.0", "::", "")
+
+
+@dataclass(frozen=True)
+class RaySettings:
+    """Which Ray cluster runs the environments.
+
+    Attributes:
+        address: Of the cluster; `auto` for one that runs on this machine, `local` for one of this process's own.
+        namespace: What tells this gateway from others in the cluster; its replicas have the same one.
+        resource: Only nodes that have some of this custom resource run environments; all do, if not given.
+    """
+
+    address: str
+    namespace: str = "envport"
+    resource: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +63,7 @@ class Settings:
         public_url: Address as clients see it, if a proxy stands in front.
         limits: Limits on episodes.
         runtime: How environments are run; each as it declares, if not given.
+        ray: The Ray cluster that runs them, if one does.
         access_log: Whether every request is logged.
         shutdown_seconds: How long running calls may take to end when the gateway is stopped. They are then
             cancelled, and after as long again those that cannot be are left behind.
@@ -60,6 +78,7 @@ class Settings:
     public_url: str | None = None
     limits: Limits = field(default_factory=Limits)
     runtime: RuntimeKind | None = None
+    ray: RaySettings | None = None
     access_log: bool = False
     shutdown_seconds: int = 5
 
@@ -121,11 +140,17 @@ class Service:
     """
 
     def __init__(self, settings: Settings, environments: Iterable[EnvironmentSpec], environ: Mapping[str, str]):
+        environments = list(environments)
         access = settings.access(environ)
         hosts = settings.hosts()
         public_url = settings.public_url
         if public_url is not None and urlsplit(public_url).scheme not in ("http", "https"):
             raise ConfigurationError(f"--public-url is {public_url!r}; it has to begin with http:// or https://")
+        table: EpisodeTable | None = None
+        if settings.ray is not None:
+            table, secret = _join(settings.ray, environments, settings.limits, environ)
+            # A token that one replica mints is shown to another.
+            access = settings.access({**environ, "ENVPORT_SECRET": secret})
         self.settings = settings
         self.gateway = Gateway(
             environments,
@@ -134,6 +159,7 @@ class Service:
             limits=settings.limits,
             public_url=public_url,
             runtime=settings.runtime,
+            table=table,
         )
         self._socket = _bind(settings.host, settings.port)
         self.url = settings.address(self._socket.getsockname()[1])
@@ -185,6 +211,19 @@ class _Server(uvicorn.Server):
         patience.daemon = True
         patience.start()
         await super().shutdown(sockets)
+
+
+def _join(
+    ray: RaySettings, environments: list[EnvironmentSpec], limits: Limits, environ: Mapping[str, str]
+) -> tuple[EpisodeTable, str]:
+    """The episodes of a cluster, and the secret that its gateways share."""
+    # Not before: it is an extra, and takes a second to import.
+    from envport.cluster.ray_hosts import RayHosts
+
+    given = environ.get("ENVPORT_SECRET")
+    said = ClusterSettings.of(environments, limits, given)
+    joined = RayHosts(ray.address, ray.namespace, said, secret_given=given is not None, resource=ray.resource)
+    return ClusterTable(environments, joined), joined.settings.secret
 
 
 def _leave() -> None:

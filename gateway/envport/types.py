@@ -173,7 +173,7 @@ class EpisodeInfo(_Wire):
         split: The split of the task, if it came from one.
         task: The task, if the environment has tasks.
         task_index: Index of the task in its split, if it was chosen by index.
-        seed: The seed that the episode was reset with.
+        seed: The seed that the episode was reset with; `None` if the machine that knew it was lost.
         status: Where the episode is.
         outcome: How it ended; `None` while it runs.
         steps: Tool calls that reached the environment.
@@ -193,7 +193,7 @@ class EpisodeInfo(_Wire):
     split: str | None = None
     task: Task | None = None
     task_index: int | None = None
-    seed: int
+    seed: int | None
     status: Status
     outcome: Outcome | None = None
     steps: int = 0

@@ -16,11 +16,12 @@ from envport.cli.loading import Unloadable, load_environment, load_installed
 from envport.cli.logs import LogLevel, configure_logging
 from envport.cli.summary import first_line
 from envport.episodes import Limits
-from envport.serving import Service, Settings
+from envport.errors import ConfigurationError
+from envport.serving import RaySettings, Service, Settings
 
 __all__ = ["serve"]
 
-_ACCESS, _LIMITS = "Access", "Limits"
+_ACCESS, _LIMITS, _CLUSTER = "Access", "Limits", "Cluster"
 _DEFAULTS = Limits()
 
 
@@ -30,6 +31,7 @@ class Runtime(Enum):
     INLINE = "inline"
     THREAD = "thread"
     PROCESS = "process"
+    RAY = "ray"
 
 
 def serve(
@@ -100,9 +102,33 @@ def serve(
     runtime: Annotated[
         Runtime | None,
         typer.Option(
-            help="How environments are run: in the event loop, in threads, or each episode in a process of its own. "
-            "Each as it declares, if not given.",
+            help="How environments are run: in the event loop, in threads, each episode in a process of its own, "
+            "or that on the machines of a Ray cluster. Each as it declares, if not given.",
             rich_help_panel=_LIMITS,
+        ),
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="The cluster for --runtime ray: HOST:PORT; auto for one on this machine; local to start one.",
+            rich_help_panel=_CLUSTER,
+        ),
+    ] = None,
+    ray_namespace: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What tells this gateway from others in the cluster; all replicas of one have the same.",
+            rich_help_panel=_CLUSTER,
+        ),
+    ] = RaySettings.namespace,
+    ray_resource: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Run environments only on nodes that have some of this custom resource.",
+            rich_help_panel=_CLUSTER,
         ),
     ] = None,
     shutdown_seconds: Annotated[
@@ -135,7 +161,8 @@ def serve(
             idle_seconds=idle_seconds,
             wait_seconds=wait_seconds,
         ),
-        runtime=runtime.value if runtime is not None else None,
+        runtime=runtime.value if runtime is not None and runtime is not Runtime.RAY else None,
+        ray=_ray(runtime, ray_address, ray_namespace, ray_resource),
         access_log=log_level is LogLevel.DEBUG,
         shutdown_seconds=shutdown_seconds,
     )
@@ -143,6 +170,16 @@ def serve(
     service.run(lambda: _greet(service, unloadable))
     # Below the ^C that the terminal shows.
     console.line("\nStopped.", "dim")
+
+
+def _ray(runtime: Runtime | None, address: str | None, namespace: str, resource: str | None) -> RaySettings | None:
+    if runtime is Runtime.RAY:
+        if address is None:
+            raise ConfigurationError("--runtime ray needs --ray-address: HOST:PORT, auto, or local to try it out")
+        return RaySettings(address, namespace, resource)
+    if address is not None or resource is not None:
+        raise ConfigurationError("--ray-address and --ray-resource are for --runtime ray")
+    return None
 
 
 def _greet(service: Service, unloadable: list[Unloadable]) -> None:

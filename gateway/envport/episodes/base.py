@@ -67,6 +67,11 @@ class EpisodeTable(Protocol):
         ...
 
     @property
+    def replicated(self) -> bool:
+        """Whether other gateways serve the same episodes."""
+        ...
+
+    @property
     def live(self) -> int:
         """How many episodes hold resources."""
         ...

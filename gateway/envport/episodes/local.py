@@ -39,6 +39,11 @@ class LocalTable:
         return self._episodes.limits
 
     @property
+    def replicated(self) -> bool:
+        """No other gateway can reach them."""
+        return False
+
+    @property
     def live(self) -> int:
         """How many episodes hold resources."""
         return self._episodes.live

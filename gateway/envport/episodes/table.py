@@ -55,6 +55,7 @@ class Episodes:
         clock: The time.
         trajectories: Where calls are recorded.
         runtime: How environments are run; each as it declares, if not given.
+        new_handle: Makes the handle of an episode, of the environment's name and the principal.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Episodes:
         clock: Clock | None = None,
         trajectories: TrajectoryStore | None = None,
         runtime: RuntimeKind | None = None,
+        new_handle: Callable[[str, str], str] | None = None,
     ):
         self.environments = environments
         self.limits = limits or Limits()
@@ -81,6 +83,7 @@ class Episodes:
             self.limits.max_waiting,
             self.limits.wait_seconds,
         )
+        self._new_handle = new_handle or _random_handle
         self._kind: RuntimeKind | None = runtime
         self._runtimes: dict[RuntimeKind, Runtime] = {}
         self._tasks: TaskGroup | None = None
@@ -150,7 +153,7 @@ class Episodes:
         request = replace(choose(spec, split, task, seed), reward_in_meta=reward_in_meta)
         await self._admission.acquire(principal)
         episode = Episode(
-            f"ep_{secrets.token_urlsafe(24)}",
+            self._new_handle(spec.name, principal),
             spec,
             request,
             principal=principal,
@@ -335,6 +338,10 @@ class Episodes:
                 infrastructure=True,
             )
             self._spawn(episode.release)
+
+
+def _random_handle(environment: str, principal: str) -> str:
+    return f"ep_{secrets.token_urlsafe(24)}"
 
 
 def choose(

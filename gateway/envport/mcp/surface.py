@@ -159,7 +159,9 @@ class McpSurface:
         if endpoint.episode is not None:
             found = self._find(endpoint, principal)
             scope[PLAYER_KEY] = Player(principal, found)
-            playing = self._playing if principal.episode is None else self._once
+            # With replicas, the next request may reach another one, which would not know the session.
+            once = principal.episode is not None or self._table.replicated
+            playing = self._once if once else self._playing
             app = self._gone if found is None else playing[found.spec.name]
             await app(scope, receive, send)
             return

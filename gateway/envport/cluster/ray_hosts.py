@@ -1,0 +1,270 @@
+"""Hosts on the machines of a Ray cluster: one detached, named actor on each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from envport.cluster.host import Answer, Host, Progressed
+from envport.cluster.hosts import HostLost
+from envport.cluster.settings import ClusterSettings
+from envport.errors import ConfigurationError, MissingExtra, error_from_code
+from envport.runtimes import ProgressSink
+
+try:
+    import ray as _untyped_ray
+    from ray.exceptions import ActorUnavailableError, RayActorError, RayError
+    from ray.util import list_named_actors
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+except ImportError:
+    raise MissingExtra("The runtime 'ray'", "ray") from None
+
+__all__ = ["RayHosts", "stop_cluster"]
+
+# Its annotations are partial.
+ray: Any = _untyped_ray
+
+logger = logging.getLogger(__name__)
+
+_SETTINGS = "envport-settings"
+_HOST = "envport-host-"
+_NAME_LENGTH = 16
+_LOOK_SECONDS = 2.0
+# How long a host that cannot be reached may be on its way back.
+_UNAVAILABLE_SECONDS = 30.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+# Calls that run or wait in one host; Ray's default of 1,000 would be a queue that nobody sees.
+_CONCURRENCY = 1_000_000
+_SETTINGS_SECONDS = 60.0
+
+
+class RayHosts:
+    """`Hosts` of a Ray cluster, which this process becomes a driver of.
+
+    A host is on the node that it is named after and nowhere else, comes back there by itself if its process dies, and
+    takes no resources of Ray's, so that it does not wait for what trainers hold.
+
+    Args:
+        address: Of the cluster, such as `10.0.0.1:6379`; `auto` finds one that runs on this machine, `local` starts
+            one for this process.
+        namespace: What tells this gateway's hosts from those of others.
+        settings: What this replica says; see `ClusterSettings.require`.
+        secret_given: Whether the secret in the settings was given, and has to be the cluster's.
+        resource: Only nodes that have some of this custom resource get a host; all do, if not given.
+
+    Raises:
+        ConfigurationError: There is no such cluster, or it runs other settings.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        namespace: str,
+        settings: ClusterSettings,
+        *,
+        secret_given: bool = False,
+        resource: str | None = None,
+    ):
+        self._namespace = namespace
+        self._resource = resource
+        self._alive: frozenset[str] = frozenset()
+        self._actors: dict[str, Any] = {}
+        _connect(address, namespace)
+        keeper = (
+            ray.remote(_Settings)
+            .options(
+                name=_SETTINGS,
+                namespace=namespace,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                max_restarts=-1,
+            )
+            .remote(settings)
+        )
+        self._settings: ClusterSettings = ray.get(keeper.read.remote(), timeout=_SETTINGS_SECONDS)
+        settings.require(self._settings, secret=secret_given)
+        self._look()
+
+    @property
+    def settings(self) -> ClusterSettings:
+        """What the cluster runs."""
+        return self._settings
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        """Keep a host on every machine, for as long as this runs."""
+        watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    def names(self) -> Sequence[str]:
+        """The hosts on which episodes may be opened now."""
+        return sorted(self._alive & self._actors.keys())
+
+    async def ask(
+        self,
+        host: str,
+        method: str,
+        fields: dict[str, Any],
+        life: str | None = None,
+        progress: ProgressSink | None = None,
+    ) -> Any:
+        """Have a host do something."""
+        actor = await self._actor(host)
+        pause, deadline = _FIRST_PAUSE, _now() + _UNAVAILABLE_SECONDS
+        while True:
+            try:
+                return _read(await _send(actor, method, life, fields, progress))
+            except ActorUnavailableError as error:
+                # Whether it was done is not known: a call may be sent again, because it has a name; opening has none.
+                if method == "open" or _now() > deadline or not await self._is_there(host):
+                    raise HostLost(str(error)) from None
+                logger.warning("host %s is away: %s", host, error)
+            except RayActorError as error:
+                raise HostLost(str(error)) from None
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _actor(self, host: str) -> Any:
+        if host not in self._actors:
+            # Another replica may have made it.
+            try:
+                self._actors[host] = await asyncio.to_thread(ray.get_actor, _HOST + host, self._namespace)
+            except (ValueError, RayError):
+                raise HostLost(f"there is no host {host}") from None
+        return self._actors[host]
+
+    async def _is_there(self, host: str) -> bool:
+        await asyncio.to_thread(self._look)
+        return host in self._alive
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                await asyncio.to_thread(self._look)
+            except Exception:
+                logger.exception("the cluster could not be looked at")
+
+    def _look(self) -> None:
+        """See which machines there are, and make the hosts that are missing."""
+        nodes: dict[str, Any] = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+        if self._resource is not None:
+            nodes = {key: node for key, node in nodes.items() if node["Resources"].get(self._resource, 0) > 0}
+        known = {key[:_NAME_LENGTH]: key for key in nodes}
+        for name in known.keys() - self._actors.keys():
+            self._actors[name] = self._make(name, known[name])
+        for name in self._alive - known.keys():
+            logger.error("host %s is gone, and with it every episode that it ran", name)
+        self._alive = frozenset(known)
+
+    def _make(self, name: str, node_id: str) -> Any:
+        return (
+            ray.remote(Host)
+            .options(
+                name=_HOST + name,
+                namespace=self._namespace,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                max_restarts=-1,
+                max_task_retries=0,
+                max_concurrency=_CONCURRENCY,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+            )
+            .remote(name, self._settings)
+        )
+
+
+def stop_cluster(address: str, namespace: str) -> int:
+    """Close every episode of a cluster's gateway, and end its hosts.
+
+    Args:
+        address: Of the cluster.
+        namespace: What tells this gateway's hosts from those of others.
+
+    Returns:
+        How many hosts were ended.
+
+    Raises:
+        ConfigurationError: There is no such cluster.
+    """
+    _connect(address, namespace)
+    named: Any = list_named_actors(all_namespaces=True)
+    found: list[str] = [one["name"] for one in named if one["namespace"] == namespace]
+    hosts = [name for name in found if name.startswith(_HOST)]
+    for name in [*hosts, *(name for name in found if name == _SETTINGS)]:
+        actor = ray.get_actor(name, namespace)
+        if name in hosts:
+            _stop(name, actor)
+        ray.kill(actor, no_restart=True)
+    return len(hosts)
+
+
+def _stop(name: str, actor: Any) -> None:
+    try:
+        ray.get(actor.stop.remote(), timeout=_SETTINGS_SECONDS)
+    except RayError as error:
+        logger.warning("%s did not close its episodes: %s", name, error)
+
+
+class _Settings:
+    """Keeps the settings of whoever came first; Ray starts it again elsewhere with the same ones."""
+
+    def __init__(self, settings: ClusterSettings):
+        self._settings = settings
+
+    def read(self) -> ClusterSettings:
+        return self._settings
+
+
+def _connect(address: str, namespace: str) -> None:
+    if ray.is_initialized():
+        return
+    options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    try:
+        ray.init(
+            address=address,
+            namespace=namespace,
+            # The gateway has its own logs.
+            configure_logging=False,
+            log_to_driver=False,
+            **options,
+        )
+    except (ConnectionError, RayError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(f"there is no Ray cluster at {address!r} that can be joined: {error}") from None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _send(
+    actor: Any, method: str, life: str | None, fields: dict[str, Any], progress: ProgressSink | None
+) -> Answer:
+    if progress is None:
+        return await actor.ask.remote(method, life, fields)
+    stream = actor.ask_reporting.options(num_returns="streaming").remote(method, life, fields)
+    async for reference in stream:
+        said = await reference
+        if isinstance(said, Progressed):
+            progress(*said.report)
+        else:
+            return said
+    raise HostLost("it said nothing")
+
+
+def _read(answer: Answer) -> Any:
+    if answer.lost:
+        raise HostLost("it began another life")
+    if answer.error is not None:
+        code, message, fields = answer.error
+        raise error_from_code(code, message, **fields)
+    return answer.value

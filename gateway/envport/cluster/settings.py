@@ -1,0 +1,86 @@
+"""What all hosts and replicas of a cluster have to agree on."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from envport.episodes import Limits
+from envport.errors import ConfigurationError
+from envport.registry import EnvironmentSpec
+from envport.runtimes.origin import Origin
+
+__all__ = ["ClusterSettings"]
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """What the first replica says, and the others have to say too. Plain data.
+
+    Attributes:
+        version: Version of envport.
+        environments: Where each environment comes from, by its name.
+        limits: Limits on the episodes of each host.
+        secret: Signs handles and the tokens of single episodes.
+    """
+
+    version: str
+    environments: Mapping[str, dict[str, Any]]
+    limits: dict[str, Any]
+    secret: str = field(repr=False)
+
+    @classmethod
+    def of(cls, environments: Iterable[EnvironmentSpec], limits: Limits, secret: str | None) -> ClusterSettings:
+        """The settings of a replica.
+
+        Args:
+            environments: What is served.
+            limits: Limits on the episodes of each host.
+            secret: The shared key; one is drawn if not given, which counts only if this replica is the first.
+
+        Raises:
+            ConfigurationError: An environment cannot be found by another process.
+        """
+        origins = {spec.name: Origin.of(spec).data() for spec in environments}
+        return cls(version("envport"), origins, asdict(limits), secret or secrets.token_urlsafe(32))
+
+    def require(self, agreed: ClusterSettings, *, secret: bool) -> None:
+        """Make sure that these settings are those of the cluster.
+
+        Args:
+            agreed: The settings of the cluster.
+            secret: Whether the secret has to be equal, because it was given and not drawn.
+
+        Raises:
+            ConfigurationError: They differ; says in what.
+        """
+        differences = [
+            *self._environment_differences(agreed),
+            *(
+                f"limit {name} is {agreed.limits.get(name)} there and {mine} here"
+                for name, mine in self.limits.items()
+                if agreed.limits.get(name) != mine
+            ),
+        ]
+        if self.version != agreed.version:
+            differences.append(f"envport is {agreed.version} there and {self.version} here")
+        if secret and self.secret != agreed.secret:
+            differences.append("ENVPORT_SECRET is another one")
+        if differences:
+            raise ConfigurationError(
+                "the cluster runs a gateway with other settings: "
+                + "; ".join(differences)
+                + ". Serve the same ones, take another --ray-namespace, or end that one: envport cluster stop"
+            )
+
+    def _environment_differences(self, agreed: ClusterSettings) -> Iterable[str]:
+        for name in {**agreed.environments, **self.environments}:
+            if name not in self.environments:
+                yield f"environment {name!r} is served there only"
+            elif name not in agreed.environments:
+                yield f"environment {name!r} is served here only"
+            elif self.environments[name] != agreed.environments[name]:
+                yield f"environment {name!r} is another one, or has other options or tools"

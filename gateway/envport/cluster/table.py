@@ -1,0 +1,274 @@
+"""The episodes of a cluster as the surfaces of one replica see them. It remembers none of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from envport.cluster.handles import Handles, Route
+from envport.cluster.host import HostLoad, OpenedThere
+from envport.cluster.hosts import HostLost, Hosts
+from envport.episodes import CallResult, Found, Limits, Opening
+from envport.episodes.base import ChosenTask
+from envport.errors import AtCapacity, EnvportError, EpisodeFailed, UnknownEnvironment, UnknownEpisode
+from envport.registry import EnvironmentSpec
+from envport.runtimes import ProgressSink
+from envport.types import EpisodeInfo, Outcome, Trajectory
+
+__all__ = ["ClusterTable"]
+
+logger = logging.getLogger(__name__)
+
+_LOAD_SECONDS = 1.0
+_NO_HOST_RETRY = 5.0
+_LOST = "The machine that ran the episode was lost."
+
+
+class ClusterTable:
+    """An `EpisodeTable` of episodes that hosts run.
+
+    Args:
+        environments: What can be played: what the hosts run.
+        hosts: The hosts.
+    """
+
+    def __init__(self, environments: Iterable[EnvironmentSpec], hosts: Hosts):
+        self._hosts = hosts
+        self._limits = Limits(**hosts.settings.limits)
+        self._environments = {spec.name: spec for spec in environments}
+        # The order of the cluster's settings, which handles count by.
+        self._by_place = [self._environments[name] for name in hosts.settings.environments]
+        self._handles = Handles(hosts.settings.secret)
+        self._loads: dict[str, HostLoad] = {}
+        # Opened since the host last said its load.
+        self._opened: dict[str, int] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def environments(self) -> Mapping[str, EnvironmentSpec]:
+        """What can be played."""
+        return self._environments
+
+    @property
+    def limits(self) -> Limits:
+        """Limits on the episodes of each host."""
+        return self._limits
+
+    @property
+    def replicated(self) -> bool:
+        """Every replica of the cluster serves them."""
+        return True
+
+    @property
+    def live(self) -> int:
+        """How many episodes hold resources on all hosts, as they last said."""
+        return sum(load.live for load in self._loads.values())
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        """Watch the hosts. Episodes outlive the replica."""
+        async with self._hosts.run():
+            await self._ask_loads()
+            watching = asyncio.create_task(self._watch())
+            try:
+                yield
+            finally:
+                watching.cancel()
+                await asyncio.gather(watching, *self._tasks, return_exceptions=True)
+
+    def environment(self, name: str) -> EnvironmentSpec:
+        """The environment of that name."""
+        try:
+            return self._environments[name]
+        except KeyError:
+            served = ", ".join(map(repr, self._environments))
+            raise UnknownEnvironment(f"there is no environment {name!r} here; served: {served}") from None
+
+    async def open(
+        self,
+        environment: str,
+        *,
+        principal: str,
+        split: str | None = None,
+        task: ChosenTask | None = None,
+        seed: int | None = None,
+        reward_in_meta: bool = False,
+    ) -> Opening:
+        """Open an episode on the host that has most room."""
+        spec = self.environment(environment)
+        wanted = {
+            "environment": environment,
+            "principal": principal,
+            "split": split,
+            "task": task,
+            "seed": seed,
+            "reward_in_meta": reward_in_meta,
+        }
+        hosts = self._by_room()
+        for host in hosts:
+            try:
+                return _opening(spec, await self._open_at(host, wanted, wait=False))
+            except (AtCapacity, HostLost):
+                continue
+        for host in hosts[:1]:
+            try:
+                return _opening(spec, await self._open_at(host, wanted, wait=True))
+            except HostLost:
+                break
+        raise AtCapacity("No machine of the cluster takes episodes now. Try again in a while.", _NO_HOST_RETRY)
+
+    def find(self, handle: str, principal: str) -> Found:
+        """The episode of that handle; that it was closed or has expired, only its host knows."""
+        place = self._handles.read(handle, principal).environment
+        if place >= len(self._by_place):
+            raise UnknownEpisode
+        return Found(handle, principal, self._by_place[place])
+
+    async def opening(self, found: Found) -> Opening:
+        """What the episode began with."""
+        return _opening(found.spec, await self._ask(found.handle, found.principal, "opening"))
+
+    async def call(
+        self,
+        found: Found,
+        tool: str,
+        arguments: Mapping[str, Any],
+        progress: ProgressSink | None = None,
+        call_id: str | None = None,
+    ) -> CallResult:
+        """Call a tool; one that the network swallowed is sent again, and played once."""
+        fields = {"tool": tool, "arguments": arguments, "call_id": call_id or secrets.token_urlsafe(16)}
+        return await self._ask(found.handle, found.principal, "call", fields, progress)
+
+    async def info(self, handle: str, principal: str) -> EpisodeInfo:
+        """The state of an episode: also if its machine is gone."""
+        return await self._ask_info(handle, principal, "info")
+
+    async def keep_alive(self, found: Found) -> EpisodeInfo:
+        """Start the idle limit of an episode anew."""
+        return await self._ask(found.handle, found.principal, "keep_alive")
+
+    async def reset(
+        self,
+        found: Found,
+        *,
+        split: str | None = None,
+        task: ChosenTask | None = None,
+        seed: int | None = None,
+    ) -> Opening:
+        """Start an episode over, on the host that it is on."""
+        wanted = {"split": split, "task": task, "seed": seed}
+        return _opening(found.spec, await self._ask(found.handle, found.principal, "reset", wanted))
+
+    async def close(self, handle: str, principal: str) -> EpisodeInfo:
+        """Close an episode."""
+        return await self._ask_info(handle, principal, "close")
+
+    async def trajectory(self, handle: str, principal: str) -> Trajectory:
+        """What happened in an episode; its machine holds that, and takes it along."""
+        return await self._ask(handle, principal, "trajectory")
+
+    async def _ask_info(self, handle: str, principal: str, method: str) -> EpisodeInfo:
+        route = self._handles.read(handle, principal)
+        fields = {"handle": handle, "principal": principal}
+        try:
+            return await self._hosts.ask(route.host, method, fields, route.life)
+        except HostLost:
+            return self._lost(handle, route)
+
+    async def _ask(
+        self,
+        handle: str,
+        principal: str,
+        method: str,
+        fields: Mapping[str, Any] | None = None,
+        progress: ProgressSink | None = None,
+    ) -> Any:
+        route = self._handles.read(handle, principal)
+        sent = {"handle": handle, "principal": principal, **(fields or {})}
+        try:
+            return await self._hosts.ask(route.host, method, sent, route.life, progress)
+        except HostLost:
+            raise EpisodeFailed(
+                f"{_LOST} The episode has ended. This is a fault of the environment, not of your call. "
+                "Start a new episode."
+            ) from None
+
+    def _lost(self, handle: str, route: Route) -> EpisodeInfo:
+        return EpisodeInfo(
+            episode_id=handle,
+            environment=self._by_place[route.environment].name,
+            seed=None,
+            status="failed",
+            outcome=Outcome(
+                status="failed",
+                reason="worker_lost",
+                message=f"{_LOST} This is a fault of the environment, not of the player.",
+                infrastructure=True,
+            ),
+            created_at=route.created_at,
+        )
+
+    async def _open_at(self, host: str, wanted: dict[str, Any], *, wait: bool) -> OpenedThere:
+        self._opened[host] = self._opened.get(host, 0) + 1
+        opening = self._spawn(self._hosts.ask(host, "open", {**wanted, "wait": wait}))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The caller went away; nobody else knows of the episode.
+            self._spawn(self._close_unclaimed(opening, wanted["principal"]))
+            raise
+        except (HostLost, EnvportError):
+            self._opened[host] -= 1
+            raise
+
+    async def _close_unclaimed(self, opening: asyncio.Task[OpenedThere], principal: str) -> None:
+        try:
+            await self.close((await opening).handle, principal)
+        except (HostLost, EnvportError) as error:
+            logger.debug("an episode whose opener went away was not closed: %s", error)
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _by_room(self) -> list[str]:
+        def taken(host: str) -> float:
+            load = self._loads.get(host)
+            live = (load.live if load is not None else 0) + self._opened.get(host, 0)
+            return live / max(1, load.capacity if load is not None else 1)
+
+        hosts = list(self._hosts.names())
+        # Replicas that know the same loads must not all choose the same host.
+        random.shuffle(hosts)
+        return sorted(hosts, key=taken)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOAD_SECONDS)
+            await self._ask_loads()
+
+    async def _ask_loads(self) -> None:
+        hosts = self._hosts.names()
+        loads = await asyncio.gather(*map(self._ask_load, hosts))
+        self._loads = {host: load for host, load in zip(hosts, loads, strict=True) if load is not None}
+
+    async def _ask_load(self, host: str) -> HostLoad | None:
+        before = self._opened.get(host, 0)
+        try:
+            load = await self._hosts.ask(host, "load", {})
+        except (HostLost, EnvportError):
+            return None
+        self._opened[host] = max(0, self._opened.get(host, 0) - before)
+        return load
+
+
+def _opening(spec: EnvironmentSpec, there: OpenedThere) -> Opening:
+    return Opening(there.handle, spec, there.prompt, there.observation, there.seed)
