@@ -58,6 +58,7 @@ _SERVE, _PLAY, _WRITE = "Serve", "Play", "Write and measure"
 _COMMANDS = {
     "serve": ("envport.cli.serve:serve", _SERVE),
     "stdio": ("envport.cli.stdio:stdio", _SERVE),
+    "cluster": ("envport.cli.cluster:cluster", _SERVE),
     "attach": ("envport.cli.attach:attach", _SERVE),
     "list": ("envport.cli.catalogue:list_environments", _PLAY),
     "describe": ("envport.cli.catalogue:describe", _PLAY),

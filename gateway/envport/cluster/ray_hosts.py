@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from envport.cluster.host import Answer, Host, Progressed
+from envport.cluster.host import Answer, Host, HostLoad, Progressed
 from envport.cluster.hosts import HostLost
 from envport.cluster.settings import ClusterSettings
 from envport.errors import ConfigurationError, MissingExtra, error_from_code
@@ -16,13 +17,13 @@ from envport.runtimes import ProgressSink
 
 try:
     import ray as _untyped_ray
-    from ray.exceptions import ActorUnavailableError, RayActorError, RayError
+    from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
     from ray.util import list_named_actors
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError:
     raise MissingExtra("The runtime 'ray'", "ray") from None
 
-__all__ = ["RayHosts", "stop_cluster"]
+__all__ = ["RayHosts", "cluster_loads", "stop_cluster"]
 
 # Its annotations are partial.
 ray: Any = _untyped_ray
@@ -39,6 +40,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 # Calls that run or wait in one host; Ray's default of 1,000 would be a queue that nobody sees.
 _CONCURRENCY = 1_000_000
 _SETTINGS_SECONDS = 60.0
+_STATUS_SECONDS = 5.0
+_REACH_SECONDS = 5.0
 
 
 class RayHosts:
@@ -127,7 +130,10 @@ class RayHosts:
                 if method == "open" or _now() > deadline or not await self._is_there(host):
                     raise HostLost(str(error)) from None
                 logger.warning("host %s is away: %s", host, error)
-            except RayActorError as error:
+            except RayTaskError:
+                # A fault of the host's, which is still there.
+                raise
+            except RayError as error:
                 raise HostLost(str(error)) from None
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -197,8 +203,7 @@ def stop_cluster(address: str, namespace: str) -> int:
         ConfigurationError: There is no such cluster.
     """
     _connect(address, namespace)
-    named: Any = list_named_actors(all_namespaces=True)
-    found: list[str] = [one["name"] for one in named if one["namespace"] == namespace]
+    found = _named(namespace)
     hosts = [name for name in found if name.startswith(_HOST)]
     for name in [*hosts, *(name for name in found if name == _SETTINGS)]:
         actor = ray.get_actor(name, namespace)
@@ -206,6 +211,33 @@ def stop_cluster(address: str, namespace: str) -> int:
             _stop(name, actor)
         ray.kill(actor, no_restart=True)
     return len(hosts)
+
+
+def cluster_loads(address: str, namespace: str) -> dict[str, HostLoad | None]:
+    """How much the hosts of a cluster's gateway are running; `None` for one that does not answer.
+
+    Args:
+        address: Of the cluster.
+        namespace: What tells this gateway's hosts from those of others.
+
+    Raises:
+        ConfigurationError: There is no such cluster.
+    """
+    _connect(address, namespace)
+    hosts = [name for name in _named(namespace) if name.startswith(_HOST)]
+    return {name.removeprefix(_HOST): _load(ray.get_actor(name, namespace)) for name in hosts}
+
+
+def _load(actor: Any) -> HostLoad | None:
+    try:
+        return _read(ray.get(actor.ask.remote("load", None, {}), timeout=_STATUS_SECONDS))
+    except RayError:
+        return None
+
+
+def _named(namespace: str) -> list[str]:
+    named: Any = list_named_actors(all_namespaces=True)
+    return sorted(one["name"] for one in named if one["namespace"] == namespace)
 
 
 def _stop(name: str, actor: Any) -> None:
@@ -228,6 +260,7 @@ class _Settings:
 def _connect(address: str, namespace: str) -> None:
     if ray.is_initialized():
         return
+    _reach(address)
     options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     try:
         ray.init(
@@ -240,6 +273,17 @@ def _connect(address: str, namespace: str) -> None:
         )
     except (ConnectionError, RayError, ValueError, RuntimeError) as error:
         raise ConfigurationError(f"there is no Ray cluster at {address!r} that can be joined: {error}") from None
+
+
+def _reach(address: str) -> None:
+    """Make sure that somebody listens there: Ray itself would try for minutes."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(f"there is no Ray cluster at {address!r}: {error}") from None
 
 
 def _now() -> float:
