@@ -8,10 +8,12 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cutting_proxy import cutting
 from mirror import Guess
 from places import Place, gateway
 
@@ -125,6 +127,31 @@ def test_a_call_that_is_not_answered_is_lost_and_its_episode_closed(place: Place
         place.settle(lambda: serving.gateway.table.live == 1)
         assert not environment.finished
         place.disconnect(spec)
+
+
+def test_a_call_whose_answer_is_swallowed_is_played_once(place: Place):
+    with gateway() as serving, cutting(serving.url, cuts={0, 2, 3}) as proxy:
+        spec = EnvironmentSpec(f"{proxy.url}/environments/guess", indices=[3])
+        environment = opened(spec)
+        assert [environment.guess(number=number) for number in (1, 9, 3)] == ["Wrong.", "Wrong.", "Right."]
+        assert proxy.calls == 6
+        assert len(environment.rewards) == 3
+        (episode,) = serving.gateway.table._episodes._episodes.values()
+        assert episode.info().steps == 3
+        place.disconnect(spec)
+
+
+def test_a_gateway_that_is_gone_for_good_is_waited_for_once(place: Place):
+    with gateway() as serving:
+        spec = EnvironmentSpec(f"{serving.url}/environments/guess", num_tasks=4, patience=0.5)
+        environments = [opened(spec, row) for row in range(4)]
+    began = time.monotonic()
+    for environment in environments:
+        with pytest.raises(EpisodeFailed):
+            environment.guess(number=1)
+        assert environment.score is None
+    assert time.monotonic() - began < 1.5
+    place.disconnect(spec)
 
 
 @pytest.mark.parametrize(

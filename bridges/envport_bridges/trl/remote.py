@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import os
+import secrets
+import time
 from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
-from envport.errors import ConfigurationError, GatewayUnreachable, MissingExtra, error_from_code
+from envport.errors import ConfigurationError, EnvportError, GatewayUnreachable, MissingExtra, error_from_code
 from envport.types import EnvironmentInfo, Observation, TaskPage
 from envport_bridges.trl.backend import OpenEpisode, OpenRequest, Reply, Target
 from envport_bridges.trl.wire import ToolCall, read_answer
@@ -23,6 +27,7 @@ __all__ = ["RemoteEpisodes"]
 # Less than what servers keep an idle connection for, so that none is closed just as it is used.
 _KEPT_CONNECTION_SECONDS = 3.0
 _CONNECT_SECONDS = 10.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 
 
 class RemoteEpisodes:
@@ -41,6 +46,10 @@ class RemoteEpisodes:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._target = target
         self._calls: dict[str, ToolCall] = {}
+        self._ids = secrets.token_hex(8)
+        self._numbers = itertools.count()
+        # Patience has run out: until somebody is reached, calls are sent once and no more.
+        self._away = False
         self._http: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
@@ -86,10 +95,25 @@ class RemoteEpisodes:
         call = self._calls.get(tool)
         if call is None:
             call = self._calls[tool] = ToolCall.of(tool, {})
-        status, content_type, body = await self._send(
-            "POST", episode.address, call.body(arguments), call.headers_for(arguments)
-        )
-        return read_answer(status, content_type, body)
+        body, headers = call.body(arguments, f"{self._ids}{next(self._numbers):x}"), call.headers_for(arguments)
+        began, pause = time.monotonic(), _FIRST_PAUSE
+        while True:
+            try:
+                reply = read_answer(*await self._send("POST", episode.address, body, headers))
+            except GatewayUnreachable as error:
+                # Because the call has a name, it is played once, however often it is sent: to another replica, too.
+                waited = time.monotonic() - began + pause
+                if self._away or isinstance(error.__cause__, TimeoutError) or waited > self._target.patience:
+                    self._away = True
+                    raise
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            except EnvportError:
+                self._away = False
+                raise
+            else:
+                self._away = False
+                return reply
 
     async def keep_alive(self, episode: OpenEpisode) -> None:
         """Start the idle limit of an episode anew."""

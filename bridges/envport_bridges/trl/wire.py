@@ -30,6 +30,7 @@ from envport_bridges.trl.backend import Reply
 __all__ = ["ToolCall", "read_answer"]
 
 _VERSION = "2026-07-28"
+CALL_ID_KEY = "envport/call_id"
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,14 @@ class ToolCall:
 
     Attributes:
         headers: Headers of the request.
-        before: The body up to the arguments.
+        before: The body up to the name of the call.
+        between: The body from there to the arguments.
         mirrored: Arguments that also go into headers, by their place (`x-mcp-header` in the schema).
     """
 
     headers: dict[str, str]
     before: bytes
+    between: bytes
     mirrored: dict[tuple[str, ...], str]
 
     @classmethod
@@ -55,7 +58,7 @@ class ToolCall:
             CLIENT_CAPABILITIES_META_KEY: {},
         }
         request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-        opening = json.dumps(request)[:-1] + ', "params": ' + json.dumps({"name": name, "_meta": meta})[:-1]
+        opening = json.dumps(request)[:-1] + ', "params": ' + json.dumps({"name": name, "_meta": meta})[:-2]
         headers = {
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
@@ -64,15 +67,22 @@ class ToolCall:
             MCP_NAME_HEADER: encode_header_value(name),
         }
         mirrored = x_mcp_header_map(schema) if find_invalid_x_mcp_header(schema) is None else {}
-        return cls(headers, f'{opening}, "arguments": '.encode("ascii"), mirrored)
+        before = f'{opening}, "{CALL_ID_KEY}": "'.encode("ascii")
+        return cls(headers, before, b'"}, "arguments": ', mirrored)
 
     def headers_for(self, arguments: Mapping[str, Any]) -> dict[str, str]:
         """The headers of a call."""
         return self.headers | mcp_param_headers(self.mirrored, arguments) if self.mirrored else self.headers
 
-    def body(self, arguments: Mapping[str, Any]) -> bytes:
-        """The body of a call; ASCII, so that lone surrogates survive."""
-        return b"".join((self.before, json.dumps(arguments, allow_nan=False).encode("ascii"), b"}}"))
+    def body(self, arguments: Mapping[str, Any], call_id: str) -> bytes:
+        """The body of a call; ASCII, so that lone surrogates survive.
+
+        Args:
+            arguments: The arguments.
+            call_id: Names the call, so that it is played once even if it is sent twice: letters and digits.
+        """
+        sent = json.dumps(arguments, allow_nan=False).encode("ascii")
+        return b"".join((self.before, call_id.encode("ascii"), self.between, sent, b"}}"))
 
 
 def read_answer(status: int, content_type: str, body: bytes) -> Reply:
