@@ -2,6 +2,7 @@
 
     python examples/grpo_catch/train.py                       # three seeds on the CPU, about five minutes each
     python examples/grpo_catch/train.py --url http://127.0.0.1:8000/environments/catch
+    python examples/grpo_catch/train.py --kill 0.05           # in processes, of which one in twenty is killed
     python examples/grpo_catch/train.py --model Qwen/Qwen3-1.7B --vllm --learning-rate 1e-6      # on a GPU
 
 Prints the share of balls caught on held-out seeds before and after, draws the curve, and fails if nothing was learned.
@@ -32,6 +33,7 @@ from warm_up import fine_tune, play, texts_of
 from envport_bridges.trl import ConcurrentGRPOTrainer, EnvironmentSpec
 
 CATCH = "catch=catch?rows=5&columns=5&render=words"
+MORTAL = f"catch={Path(__file__).with_name('mortal.py')}:MortalCatch?mortality="
 GROUPS, GROUP_SIZE = 8, 8
 BEFORE, AFTER = 0.4, 0.95
 
@@ -48,15 +50,25 @@ class Result:
     curve: list[float] = field(default_factory=list)
     seconds: float = 0.0
     environment_share: float = 0.0
+    episodes: int = 0
+    lost: int = 0
 
 
 @contextlib.contextmanager
-def gateway() -> Iterator[str]:
-    """Run a gateway on a free port."""
-    command = [sys.executable, "-m", "envport.cli", "serve", CATCH, "--port", "0", "--log-level", "warning"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-    ) as process:
+def gateway(kill: float, log: Path) -> Iterator[str]:
+    """Run a gateway on a free port.
+
+    Args:
+        kill: Share of the episodes whose process is killed in the middle of a move.
+        log: File for what it logs.
+    """
+    reference = f"{MORTAL}{kill}" if kill else CATCH
+    command = [sys.executable, "-m", "envport.cli", "serve", reference, "--port", "0", "--log-level", "warning"]
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with (
+        log.open("w") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environ) as process,
+    ):
         try:
             assert process.stdout is not None
             for line in process.stdout:
@@ -64,7 +76,7 @@ def gateway() -> Iterator[str]:
                     yield f"{found[0]}/environments/catch"
                     break
             else:
-                raise SystemExit("the gateway did not start")
+                raise SystemExit(f"the gateway did not start: {log.read_text()}")
         finally:
             process.terminate()
 
@@ -77,6 +89,10 @@ def caught(environments: list[Any], log_metric: Any, **columns: Any) -> list[flo
         for environment, reward in zip(environments, rewards, strict=True)
     ]
     known = [score for score in scored if score is not None]
+    # An episode that was cut short by a fault has no score, and every other one has.
+    faults = [environment.outcome is not None and environment.outcome.infrastructure for environment in environments]
+    assert faults == [score is None for score in scored]
+    log_metric("lost", sum(faults))
     if known:
         log_metric("caught", sum(score == 1.0 for score in known) / len(known))
     log_metric("environment_seconds", sum(environment.waited for environment in environments))
@@ -152,7 +168,15 @@ def learn(url: str, seed: int, options: argparse.Namespace, output: Path) -> Res
     share = waited / sum(step["step_time"] for step in steps)
     # Rollouts are made for every few steps only.
     curve = [step["caught"] for step in steps if "caught" in step]
-    return Result(seed, before[0], after[0], before[1], after[1], curve, time.monotonic() - began, share)
+    return Result(
+        seed,
+        *(before[0], after[0], before[1], after[1]),
+        curve,
+        time.monotonic() - began,
+        share,
+        episodes=len(curve) * GROUPS * GROUP_SIZE,
+        lost=round(sum(step.get("lost", 0) for step in steps)),
+    )
 
 
 def report(results: list[Result], output: Path) -> None:
@@ -174,6 +198,8 @@ def report(results: list[Result], output: Path) -> None:
             f"{result.seconds:.0f} s, environment {result.environment_share:.1%} of a step's time; by tenths: "
             + " ".join(f"{mean:.2f}" for mean in means)
         )
+        if result.lost:
+            print(f"        {result.lost} of {result.episodes} episodes were lost to faults: none of them was scored")
         axes.plot(range(1, len(result.curve) + 1), result.curve, alpha=0.8, label=f"seed {result.seed}")
     axes.set(
         xlabel="batch of 64 rollouts",
@@ -199,6 +225,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=3e-4)
     parser.add_argument("--iterations", type=int, default=1, help="updates on each batch of rollouts")
     parser.add_argument("--max-completion-length", type=int, default=256)
+    parser.add_argument("--kill", type=float, default=0.0, help="share of the episodes to kill, if no --url is given")
     parser.add_argument("--model", help="a model to train instead of the tiny one, without warm-up")
     parser.add_argument("--vllm", action="store_true", help="generate with vLLM, in the same process")
     parser.add_argument("--output", type=Path, default=Path("runs/grpo_catch"))
@@ -213,12 +240,18 @@ def main(arguments: list[str] | None = None) -> list[Result]:
     if not torch.cuda.is_available():
         torch.set_num_threads(1)  # On a model this small, more threads only wait for each other.
     options.output.mkdir(parents=True, exist_ok=True)
-    with contextlib.nullcontext(options.url) if options.url else gateway() as url:
+    with (
+        contextlib.nullcontext(options.url)
+        if options.url
+        else gateway(options.kill, options.output / "gateway.log") as url
+    ):
         results = [learn(url, seed, options, options.output) for seed in options.seeds]
     report(results, options.output)
     for result in results:
-        assert result.after >= options.threshold, f"seed {result.seed} caught only {result.after:.2f}"
+        after = min(result.after, result.unseen_after)
+        assert after >= options.threshold, f"seed {result.seed} caught only {after:.2f}"
         assert options.model or result.before < BEFORE, f"seed {result.seed} caught {result.before:.2f} untrained"
+        assert bool(result.lost) == bool(options.kill), f"seed {result.seed} lost {result.lost} episodes"
     return results
 
 

@@ -13,6 +13,7 @@ from tiny_policy import TEMPLATES
 from transformers.utils.chat_template_utils import render_jinja_template
 from trl import SFTConfig, SFTTrainer
 
+from envport.errors import EpisodeFailed
 from envport_bridges.trl import EnvironmentSpec
 
 MOVES = ("left", "stay", "right")
@@ -36,17 +37,25 @@ def play(spec: EnvironmentSpec, episodes: int, seed: int) -> list[dict[str, Any]
     tools = json.dumps([dict(environment.move)])
     kept: list[dict[str, Any]] = []
     while len(kept) < episodes:
-        row = rng.choice(spec.rows)
-        observation = environment.reset(**row)
-        messages = [{"role": "user", "content": row["prompt"][0]["content"] + observation}]
-        while not environment.finished:
-            direction = rng.choice(MOVES)
-            messages.append(calling("move", direction=direction))
-            messages.append({"role": "tool", "name": "move", "content": environment.move(direction=direction)})
-        messages.append({"role": "assistant", "content": "Done."})
+        try:
+            messages = play_one(environment, rng.choice(spec.rows), rng)
+        except EpisodeFailed:
+            # Cut short by a fault: it shows nothing.
+            continue
         if environment.reward > 0 or rng.random() < KEPT_MISSES:
             kept.append({"messages": messages, "tools": tools})
     return kept
+
+
+def play_one(environment: Any, row: dict[str, Any], rng: random.Random) -> list[dict[str, Any]]:
+    """Play one episode with random moves; returns its chat messages."""
+    messages = [{"role": "user", "content": row["prompt"][0]["content"] + environment.reset(**row)}]
+    while not environment.finished:
+        direction = rng.choice(MOVES)
+        messages.append(calling("move", direction=direction))
+        messages.append({"role": "tool", "name": "move", "content": environment.move(direction=direction)})
+    messages.append({"role": "assistant", "content": "Done."})
+    return messages
 
 
 def calling(tool: str, **arguments: Any) -> dict[str, Any]:
