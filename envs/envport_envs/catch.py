@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal, overload
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from envport import Environment, Step, Task, TaskSource, tool
 from envport.errors import InvalidOption, MissingExtra
+from envport_envs.lazy_tasks import LazyTasks, held_out
 
 __all__ = ["CatchEnvironment"]
 
@@ -24,7 +25,6 @@ _SHIFT = {"left": -1, "stay": 0, "right": 1}
 _CELL = 24
 _LONGEST_SIDE = 480
 _COLOURS = {".": (24, 24, 32), "o": (240, 200, 60), "=": (90, 160, 250), "*": (90, 220, 120)}
-_HELD_OUT = 5
 
 
 class CatchEnvironment(Environment):
@@ -64,7 +64,19 @@ class CatchEnvironment(Environment):
 
     def splits(self) -> Mapping[str, TaskSource]:
         """Starts to train on, and starts that are held out."""
-        return {name: _Starts(self._rows, self._columns, name) for name in ("train", "test")}
+        prompt = _PROMPT.format(rows=self._rows, columns=self._columns)
+
+        def make(start: tuple[int, int]) -> Task:
+            ball, paddle = start
+            name = f"ball-{ball + 1}-paddle-{paddle + 1}"
+            return Task(id=name, prompt=prompt, metadata={"ball": ball, "paddle": paddle})
+
+        starts = [(ball, paddle) for paddle in range(self._columns) for ball in range(self._columns)]
+        near = [(ball, paddle) for ball, paddle in starts if abs(ball - paddle) < self._rows]
+        return {
+            split: LazyTasks([start for start in near if held_out(start[0] + 2 * start[1], split)], make)
+            for split in ("train", "test")
+        }
 
     def reset(self, *, seed: int, task: Task | None) -> Any:
         """Put the ball into the top row and show the board."""
@@ -126,36 +138,6 @@ class CatchEnvironment(Environment):
         small.putdata([_COLOURS[cell] for row in self._cells() for cell in row])
         cell = max(4, min(_CELL, _LONGEST_SIDE // max(self._rows, self._columns)))
         return small.resize((self._columns * cell, self._rows * cell), pixels.Resampling.NEAREST)
-
-
-class _Starts(Sequence[Task]):
-    """The starts of one split, made into tasks as they are asked for."""
-
-    def __init__(self, rows: int, columns: int, split: str):
-        self._prompt = _PROMPT.format(rows=rows, columns=columns)
-        self._starts = [
-            (ball, paddle)
-            for paddle in range(columns)
-            for ball in range(columns)
-            if abs(ball - paddle) < rows and ((ball + 2 * paddle) % _HELD_OUT == 0) == (split == "test")
-        ]
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(len(self)))]
-        ball, paddle = self._starts[index]
-        return Task(
-            id=f"ball-{ball + 1}-paddle-{paddle + 1}",
-            prompt=self._prompt,
-            metadata={"ball": ball, "paddle": paddle},
-        )
 
 
 def _column(start: Mapping[str, Any], name: str, columns: int, default: int) -> int:

@@ -12,12 +12,13 @@ from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
-from typing import Annotated, Any, overload
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from envport import Environment, Step, Task, TaskSource, ToolError, tool
 from envport.errors import InvalidOption, MissingExtra
+from envport_envs.lazy_tasks import LazyTasks, held_out
 
 __all__ = ["WordleEnvironment"]
 
@@ -28,7 +29,6 @@ _PROMPT = (
     "Y (the letter is in the word, in another place) or X (the letter is not in the word, or not once more). "
     "What is no English word, or was guessed before, is refused and costs no guess."
 )
-_HELD_OUT = 5
 
 # TextArena draws from the global `random`, and replacing parts of nltk is global as well.
 _LOCK = threading.RLock()
@@ -64,7 +64,17 @@ class WordleEnvironment(Environment):
     def splits(self) -> Mapping[str, TaskSource]:
         """Words to train on, and words that are held out."""
         prompt = _PROMPT.format(guesses=self._guesses)
-        return {name: _Words(name, prompt) for name in ("train", "test")}
+
+        def make(number: int) -> Task:
+            return Task(id=f"word-{number}", prompt=prompt, metadata={"word": number})
+
+        # In an order that is mixed but always the same.
+        numbers = list(range(len(_rules().word_list)))
+        random.Random(0).shuffle(numbers)
+        return {
+            split: LazyTasks([number for place, number in enumerate(numbers) if held_out(place, split)], make)
+            for split in ("train", "test")
+        }
 
     def reset(self, *, seed: int, task: Task | None) -> str:
         """Choose the secret word."""
@@ -102,31 +112,6 @@ class WordleEnvironment(Environment):
         rewards, information = self._game.close()
         view = self._game.state.game_state["player_view"]
         return Step(f"{view}\n{information[0]['reason']}", reward=float(rewards[0]), terminated=True)
-
-
-class _Words(Sequence[Task]):
-    """The words of one split as tasks, in an order that is mixed but always the same."""
-
-    def __init__(self, split: str, prompt: str):
-        numbers = list(range(len(_rules().word_list)))
-        random.Random(0).shuffle(numbers)
-        self._numbers = [
-            number for place, number in enumerate(numbers) if (place % _HELD_OUT == 0) == (split == "test")
-        ]
-        self._prompt = prompt
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(len(self)))]
-        number = self._numbers[index]
-        return Task(id=f"word-{number}", prompt=self._prompt, metadata={"word": number})
 
 
 def _reason(refusal: str) -> str:

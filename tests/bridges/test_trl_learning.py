@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,10 @@ def test_the_script_for_any_model_runs(tmp_path: Path):
     tokenizer.save_pretrained(tmp_path / "model")
     make_model(tokenizer).save_pretrained(tmp_path / "model")
     script = EXAMPLE.parent / "grpo_any" / "train.py"
-    command = [sys.executable, str(script), "echo", "catch?rows=3", "--model", str(tmp_path / "model")]
-    options = ["--steps", "2", "--groups", "2", "--group-size", "2", "--max-completion-length", "16"]
+    environments = ["echo", "catch?rows=3", "sudoku?size=4&blanks=4"]
+    environments += ["wordle"] if find_spec("textarena") is not None else []
+    command = [sys.executable, str(script), *environments, "--model", str(tmp_path / "model")]
+    options = ["--steps", "2", "--groups", "4", "--group-size", "2", "--max-completion-length", "16"]
     # A model with random weights does not know how to call a tool.
     options += ["--allow-silence", "--output", str(tmp_path)]
     done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=110)

@@ -17,6 +17,8 @@ REFERENCES = [
     "catch?render=image",
     "catch?render=both",
     "wordle?guesses=1",
+    "sudoku?size=4&blanks=6",
+    "sudoku?blanks=55",
 ]
 
 
