@@ -260,16 +260,15 @@ async def test_processes_of_episodes_are_told_with_their_memory():
         assert idle.all("envport_runtime_workers", "runtime") == {("process",): 3, ("inline",): 1}
         assert idle.all("envport_runtime_busy_workers", "runtime") == {}
         assert set(idle.all("envport_runtime_memory_bytes", "runtime")) == {("process",)}
-        eating = asyncio.create_task(call(opened[0].mcp_url, "modern", "eat", megabytes=100))
-        await eventually(
-            gateway,
-            lambda it: it.one("envport_runtime_memory_bytes") - idle.one("envport_runtime_memory_bytes") > 95 * 2**20,
-        )
-        assert Scrape(gateway).all("envport_runtime_busy_workers", "runtime") == {("process",): 1}
+        await call(opened[0].mcp_url, "modern", "keep", megabytes=100)
+        grown = Scrape(gateway).one("envport_runtime_memory_bytes") - idle.one("envport_runtime_memory_bytes")
+        assert 95 * 2**20 < grown < 150 * 2**20
+        sleeping = asyncio.create_task(call(opened[2].mcp_url, "modern", "sleep", seconds=2.0))
+        await eventually(gateway, lambda it: it.one("envport_runtime_busy_workers", runtime="process") == 1)
         async with AsyncClient(gateway.url) as control:
             await control.close(opened[1].episode_id)
         await eventually(gateway, lambda it: it.one("envport_runtime_workers", runtime="process") == 2)
-        eating.cancel()
+        await sleeping
 
 
 async def test_a_blocked_event_loop_shows():
