@@ -3,9 +3,11 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from environments import SECRET, Gate, Short, Stubborn, Tracked
@@ -16,9 +18,14 @@ from runtime_environments import Faulty
 
 from envport import AsyncClient, Client, Environment, Task, tool
 from envport.clock import ManualClock
-from envport.episodes import Limits
-from envport.errors import AtCapacity, EpisodeFailed
+from envport.cluster.host import Host
+from envport.cluster.settings import ClusterSettings
+from envport.cluster.table import ClusterTable
+from envport.episodes import Episodes, Limits, LocalTable, WatchedTable
+from envport.errors import AtCapacity, EpisodeFailed, error_from_code
+from envport.metrics import Metrics
 from envport.registry import EnvironmentSpec
+from envport.runtimes import ProgressSink
 
 TRACKED = EnvironmentSpec("tracked", Tracked)
 SHORT = EnvironmentSpec("short", Short)
@@ -188,6 +195,28 @@ async def test_calls_are_counted_by_their_result(era: Era):
     }
 
 
+async def test_a_call_whose_caller_went_away_is_counted_as_such():
+    Gate.rearm()
+    metrics = Metrics()
+    episodes = Episodes({"gate": GATE}, observer=metrics.observer)
+    table = WatchedTable(LocalTable(episodes), metrics.observer)
+    async with table.run():
+        found = table.find((await table.open("gate", principal="me")).handle, "me")
+        first = asyncio.create_task(table.call(found, "wait", {}))
+        assert await asyncio.to_thread(Gate.entered.acquire, timeout=30)
+        second = asyncio.create_task(table.call(found, "wait", {}))
+        # It begins to wait for its turn.
+        await anyio.wait_all_tasks_blocked()
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        Gate.opened.set()
+        await first
+    told = (await metrics.expose(""))[0].decode()
+    for result in ("ok", "cancelled"):
+        assert f'envport_call_duration_seconds_count{{environment="gate",result="{result}"}} 1.0' in told
+
+
 def test_opens_and_resets_are_counted_by_their_result():
     with running(TRACKED, EnvironmentSpec("stubborn", Stubborn)) as gateway, Client(gateway.url) as control:
         opened = control.open("tracked")
@@ -321,3 +350,56 @@ def test_the_gate_is_in_front_of_the_metrics():
         assert httpx2.get(url, headers={"Host": "elsewhere.test"}).status_code == 421
         assert httpx2.get(url, headers={"Origin": "https://elsewhere.test"}).status_code == 403
         assert httpx2.post(url).status_code == 405
+
+
+class HostHere:
+    """A cluster of one machine, which is this one."""
+
+    def __init__(self, settings: ClusterSettings):
+        self.settings = settings
+        self._host = Host("here", settings)
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await self._host.stop()
+
+    def names(self) -> list[str]:
+        return ["here"]
+
+    async def ask(
+        self,
+        host: str,
+        method: str,
+        fields: dict[str, Any],
+        life: str | None = None,
+        progress: ProgressSink | None = None,
+    ) -> Any:
+        answer = await self._host.ask(method, life, fields)
+        if answer.error is not None:
+            code, message, more = answer.error
+            raise error_from_code(code, message, **more)
+        return answer.value
+
+
+def test_a_replica_of_a_cluster_tells_what_was_asked_of_it():
+    settings = ClusterSettings.of([FAULTY], Limits(), None)
+    with (
+        running(FAULTY, table=ClusterTable([FAULTY], HostHere(settings))) as gateway,
+        Client(gateway.url) as control,
+    ):
+        opened = control.open("faulty")
+        asyncio.run(call(opened.mcp_url, "modern", "count"))
+        asyncio.run(call(opened.mcp_url, "modern", "die", of="exit"))
+        scrape = Scrape(gateway)
+        assert scrape.all("envport_open_duration_seconds_count", "environment", "result") == {("faulty", "ok"): 1}
+        assert scrape.all("envport_call_duration_seconds_count", "environment", "result") == {
+            ("faulty", "ok"): 1,
+            ("faulty", "episode_failed"): 1,
+        }
+        assert "envport_admission_held" in scrape.text
+        # What only the machines know is left out, not told as zero.
+        assert "envport_episodes{" not in scrape.text
+        assert "envport_admission_capacity" not in scrape.text
