@@ -44,7 +44,7 @@ def exporting_traces(environ: Mapping[str, str]) -> Generator[None]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        raise MissingExtra("Exporting traces, which OTEL_ variables ask for,", "otel") from None
+        raise MissingExtra(f"Exporting traces ({_EXPORTER}=none turns it off)", "otel") from None
     provider = TracerProvider(resource=Resource.create(_names(environ)), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
