@@ -181,13 +181,15 @@ class AtCapacity(RequestError):
     Args:
         message: What is full.
         retry_after: Seconds after which trying again is sensible.
+        limit: The limit that was reached: `total`, or that of the `principal`; for counting, never for the wire.
     """
 
     code = "at_capacity"
 
-    def __init__(self, message: str, retry_after: float = 1.0):
+    def __init__(self, message: str, retry_after: float = 1.0, *, limit: str = "total"):
         super().__init__(message)
         self.retry_after = retry_after
+        self.limit = limit
 
 
 class Unauthenticated(RequestError):

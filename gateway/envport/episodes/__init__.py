@@ -5,13 +5,16 @@ from envport.episodes.base import EpisodeTable, Found, Opening
 from envport.episodes.episode import Episode
 from envport.episodes.limits import Limits
 from envport.episodes.local import LocalTable
+from envport.episodes.observer import EpisodeObserver, Unobserved
 from envport.episodes.play import CallResult, EpisodeRequest
 from envport.episodes.table import Episodes, choose
+from envport.episodes.watched import WatchedTable
 
 __all__ = [
     "Admission",
     "CallResult",
     "Episode",
+    "EpisodeObserver",
     "EpisodeRequest",
     "EpisodeTable",
     "Episodes",
@@ -19,5 +22,7 @@ __all__ = [
     "Limits",
     "LocalTable",
     "Opening",
+    "Unobserved",
+    "WatchedTable",
     "choose",
 ]

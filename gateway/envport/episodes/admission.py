@@ -36,6 +36,11 @@ class Admission:
         """How many places are taken."""
         return self._held.total()
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a place."""
+        return len(self._waiting)
+
     async def acquire(self, principal: str) -> None:
         """Take a place, waiting for it if need be.
 
@@ -90,4 +95,5 @@ class Admission:
         return AtCapacity(
             f"No room for another episode: {limit} are in use. Close one, or try again in a while.",
             retry_after=max(1.0, self._wait_seconds),
+            limit="principal" if own else "total",
         )
