@@ -16,6 +16,7 @@
     │   ├── UnknownTool             the environment has no tool of that name
     │   ├── InvalidArguments        the tool's arguments break its schema
     │   ├── AtCapacity              no room now; says when to try again
+    │   │   └── Draining            the gateway is being stopped and takes no new episodes
     │   ├── Unauthenticated         no valid token
     │   └── PermissionDenied        the token's scopes do not cover this
     ├── EpisodeFailed               the environment broke; never a reward of zero
@@ -33,6 +34,7 @@ from typing import Any, ClassVar, Literal
 __all__ = [
     "AtCapacity",
     "ConfigurationError",
+    "Draining",
     "EnvironmentNotFound",
     "EnvportError",
     "EpisodeFailed",
@@ -190,6 +192,23 @@ class AtCapacity(RequestError):
         self.retry_after = retry_after
 
 
+class Draining(AtCapacity):
+    """The gateway is being stopped: the episodes that run are played on, new ones are not taken.
+
+    Args:
+        message: What is going on.
+        retry_after: Seconds after which trying again is sensible: behind a balancer another gateway answers by then.
+    """
+
+    code = "draining"
+
+    def __init__(self, message: str = "", retry_after: float = 5.0):
+        super().__init__(
+            message or "This gateway is being stopped and takes no new episodes. Try again in a while, or elsewhere.",
+            retry_after,
+        )
+
+
 class Unauthenticated(RequestError):
     """The request carries no valid token."""
 
@@ -256,8 +275,8 @@ def error_from_code(code: str, message: str, **fields: Any) -> EnvportError:
         **fields: What else the gateway said; `retry_after` belongs to `AtCapacity`.
     """
     cls = _tree(EnvportError).get(code, RequestError)
-    if cls is AtCapacity:
-        return AtCapacity(message, float(fields.get("retry_after", 1.0)))
+    if issubclass(cls, AtCapacity):
+        return cls(message, float(fields.get("retry_after", 1.0)))
     if cls is MissingExtra:
         return ConfigurationError(message)
     return cls(message)

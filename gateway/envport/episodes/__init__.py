@@ -6,6 +6,7 @@ from envport.episodes.episode import Episode
 from envport.episodes.limits import Limits
 from envport.episodes.local import LocalTable
 from envport.episodes.play import CallResult, EpisodeRequest
+from envport.episodes.readiness import Preparation
 from envport.episodes.table import Episodes, choose
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "Limits",
     "LocalTable",
     "Opening",
+    "Preparation",
     "choose",
 ]
