@@ -120,7 +120,7 @@ def main(kind: str) -> None:
     """Serve on a free port of loopback, print the address, and stop when standard input ends."""
     if kind not in get_args(ServerKind):
         raise SystemExit(f"there is no server {kind!r}; there are {', '.join(get_args(ServerKind))}")
-    service = Service(Settings(port=0), [load("echo")], {})
+    service = Service(Settings(port=0, drain_seconds=0), [load("echo")], {})
     if floor := _FLOORS.get(cast("ServerKind", kind)):
         # In the place of the gateway, so that it is served in the very same way.
         service.gateway = cast("Gateway", _Floor(floor()))
