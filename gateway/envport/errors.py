@@ -22,7 +22,8 @@
     ├── EpisodeFailed               the environment broke; never a reward of zero
     ├── WorkerLost                  what ran the environment is gone; inside the gateway only
     ├── GatewayUnreachable          the client got no usable answer from the gateway
-    └── ToolError                   raised by an environment: a message for whoever plays it
+    ├── ToolError                   raised by an environment: a message for whoever plays it
+    └── UpstreamLost                raised by an environment: what it adapts has failed
 
 Each class has a `code`, which travels over HTTP, so that the client raises the same class as the gateway.
 """
@@ -54,6 +55,7 @@ __all__ = [
     "UnknownEpisode",
     "UnknownTask",
     "UnknownTool",
+    "UpstreamLost",
     "WorkerLost",
     "error_from_code",
 ]
@@ -71,9 +73,22 @@ class EnvportError(Exception):
 
 
 class ToolError(EnvportError):
-    """Raised by an environment's tool to tell the player what went wrong; the episode goes on."""
+    """Raised by an environment's tool to tell the player what went wrong; the episode goes on.
+
+    Raised by `reset`, it tells whoever opens the episode why it cannot begin so, such as what is wrong with the task.
+    """
 
     code = "tool_error"
+
+
+class UpstreamLost(EnvportError):
+    """Raised by an environment's tool or `reset`: what it adapts has failed, such as a server or a browser.
+
+    The episode ends as failed, reason `upstream`, which is a fault and never a reward of zero. The message, and what
+    caused the error, go to the log and to nobody else.
+    """
+
+    code = "upstream_lost"
 
 
 class ConfigurationError(EnvportError):

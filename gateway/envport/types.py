@@ -48,6 +48,8 @@ Reason = Literal[
     "worker_lost",
     "deadline",
     "out_of_memory",
+    "upstream",
+    "refused",
     "shutdown",
 ]
 """Why an episode ended."""

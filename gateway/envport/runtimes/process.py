@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 from envport.environment import Environment
-from envport.errors import InvalidArguments, ToolError, WorkerLost
+from envport.errors import InvalidArguments, ToolError, UpstreamLost, WorkerLost
 from envport.registry import EnvironmentSpec
 from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker
 from envport.runtimes.episode_process import EpisodeProcess
@@ -203,4 +203,7 @@ def _refuse(answer: Mapping[str, Any]) -> None:
     if "refused" in answer:
         raise (InvalidArguments if answer["refused"] == "arguments" else ToolError)(str(answer.get("message")))
     if "broken" in answer:
-        raise EnvironmentBroke(f"in the episode's process:\n{answer['broken']}")
+        broke = EnvironmentBroke(f"in the episode's process:\n{answer['broken']}")
+        if "upstream" in answer:
+            raise UpstreamLost(str(answer["upstream"])) from broke
+        raise broke
