@@ -25,6 +25,7 @@ from envport.environment import RuntimeKind
 from envport.episodes import EpisodeTable, Limits
 from envport.errors import ConfigurationError, InvalidAccess
 from envport.registry import EnvironmentSpec
+from envport.runtimes.descriptors import allow_descriptors
 
 __all__ = ["RaySettings", "Service", "Settings"]
 
@@ -168,6 +169,7 @@ class Service:
             runtime=settings.runtime,
             table=table,
         )
+        self._episodes = self.gateway.episodes
         self._socket = _bind(settings.host, settings.port)
         self.url = settings.address(self._socket.getsockname()[1])
 
@@ -187,6 +189,8 @@ class Service:
         Args:
             on_started: Called once when requests are answered.
         """
+        # Each connection takes one.
+        allow_descriptors()
         config = uvicorn.Config(
             self.gateway,
             lifespan="on",
@@ -199,7 +203,7 @@ class Service:
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=self.settings.shutdown_seconds,
         )
-        server = _Server(config, on_started, self.gateway.episodes, self.settings.drain_seconds)
+        server = _Server(config, on_started, self._episodes, self.settings.drain_seconds)
         # Also while uvicorn does not: the process ends in peace whenever a signal comes.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, server.handle_exit)
