@@ -169,7 +169,7 @@ class Service:
             runtime=settings.runtime,
             table=table,
         )
-        self._episodes = self.gateway.episodes
+        self._table = self.gateway.table
         self._socket = _bind(settings.host, settings.port)
         self.url = settings.address(self._socket.getsockname()[1])
 
@@ -203,7 +203,7 @@ class Service:
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=self.settings.shutdown_seconds,
         )
-        server = _Server(config, on_started, self._episodes, self.settings.drain_seconds)
+        server = _Server(config, on_started, self._table, self.settings.drain_seconds)
         # Also while uvicorn does not: the process ends in peace whenever a signal comes.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, server.handle_exit)

@@ -178,7 +178,7 @@ def test_a_call_that_was_running_when_the_gateway_was_stopped_is_no_reward():
         environment = opened(EnvironmentSpec(f"{gateway.url}/environments/held", num_tasks=1))
         call = threads.submit(environment.hold)
         assert Held.called.wait(30)
-        gateway.run(lambda: gateway.gateway.episodes.drain(0))
+        gateway.run(lambda: gateway.gateway.table.drain(0))
         Held.let_go.set()
         assert call.result() == "held"
         assert (environment.outcome.reason, environment.outcome.infrastructure) == ("shutdown", True)

@@ -288,8 +288,6 @@ class Machine(RuleBasedStateMachine):
         if self.queue and self.inside:
             request, gone = data.draw(st.sampled_from(self.queue)), data.draw(st.sampled_from(self.inside))
             self.inside.remove(gone)
-            # The place may have come to the one who gives up; it then goes on to the next.
-            self.queue.remove(request)
             self._let_in()
 
             def both() -> None:
@@ -297,6 +295,14 @@ class Machine(RuleBasedStateMachine):
                 request.scope.cancel()
 
             self._do(both)
+            if request in self.queue:
+                self.queue.remove(request)
+                return
+            # The place had come to the one who gave up; it goes on to the next.
+            self.inside.remove(request)
+            self._let_in()
+            if request.outcome == "inside":
+                self._do(lambda: self.admission.release(request.principal, request.environment))
 
     @rule(sure=st.integers(0, 9))
     def close(self, sure: int) -> None:

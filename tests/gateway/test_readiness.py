@@ -111,7 +111,7 @@ def test_it_is_not_ready_once_new_episodes_are_refused():
         episode = control.open("counter")
 
         async def take_no_more() -> None:
-            gateway.gateway.episodes.take_no_more()
+            gateway.gateway.table.take_no_more()
 
         gateway.run(take_no_more)
         code, said = ready(gateway.url)
