@@ -158,9 +158,9 @@ def test_images_come_as_blocks_for_a_vision_model(place: Place):
     assert unreadable == [{"type": "text", "text": "[unreadable image: image/png]"}]
 
 
-@pytest.mark.parametrize("tool", ["break_down", "lose_upstream"])
-def test_a_fault_of_the_environment_is_no_reward(place: Place, tool: str, caplog: pytest.LogCaptureFixture):
-    environment = opened(place.spec("guess", num_tasks=1))
+@pytest.mark.parametrize(("name", "tool"), [("guess", "break_down"), ("adapter", "lose_upstream")])
+def test_a_fault_of_the_environment_is_no_reward(place: Place, name: str, tool: str, caplog: pytest.LogCaptureFixture):
+    environment = opened(place.spec(name, num_tasks=1))
     environment.guess(number=5)
     with pytest.raises(EpisodeFailed, match="fault of the environment") as raised:
         getattr(environment, tool)()
