@@ -19,10 +19,11 @@ from envport.errors import InvalidAccess, PermissionDenied, Unauthenticated
 
 __all__ = ["ANYONE", "Access", "HostPolicy", "Principal", "Scope", "is_loopback"]
 
-Scope = Literal["control", "play"]
-"""`control` opens the control plane, `play` the MCP endpoints. Neither holds the other."""
+Scope = Literal["control", "play", "metrics"]
+"""`control` opens the control plane, `play` the MCP endpoints; neither holds the other. `metrics` opens `/metrics`,
+which `control` does too, and nothing else."""
 
-_SCOPES: tuple[Scope, ...] = ("control", "play")
+_SCOPES: tuple[Scope, ...] = ("control", "play", "metrics")
 _SHORTEST_TOKEN = 16
 _EPISODE_TOKEN = "epk_"
 
@@ -41,14 +42,17 @@ class Principal:
     scopes: frozenset[Scope]
     episode: str | None = None
 
-    def require(self, scope: Scope) -> None:
+    def require(self, *scopes: Scope) -> None:
         """Make sure that a scope is held.
 
+        Args:
+            *scopes: Scopes of which one is enough.
+
         Raises:
-            PermissionDenied: It is not.
+            PermissionDenied: None of them is.
         """
-        if scope not in self.scopes:
-            raise PermissionDenied(f"this token does not have the scope {scope!r}")
+        if self.scopes.isdisjoint(scopes):
+            raise PermissionDenied(f"this token does not have the scope {' or '.join(map(repr, scopes))}")
 
     def require_episode(self, handle: str | None) -> None:
         """Make sure that an MCP endpoint may be used.
@@ -203,7 +207,7 @@ def _entry(entry: Any, where: str) -> tuple[bytes, Principal]:
     if not isinstance(name, str) or not name:
         raise InvalidAccess(f"{where}: it needs a name")
     if not isinstance(scopes, list) or not scopes or any(scope not in _SCOPES for scope in cast("list[Any]", scopes)):
-        raise InvalidAccess(f"{where}: scopes has to be a list of {' and '.join(map(repr, _SCOPES))}")
+        raise InvalidAccess(f"{where}: scopes has to be a list of {', '.join(map(repr, _SCOPES))}")
     principal = Principal(name, frozenset(cast("list[Scope]", scopes)))
     token, digest = fields.get("token"), fields.get("sha256")
     if isinstance(token, str) and digest is None:

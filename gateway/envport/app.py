@@ -13,14 +13,18 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from envport.access import Access, HostPolicy, Principal
+from envport.access import Scope as AccessScope
 from envport.clock import Clock
 from envport.environment import RuntimeKind
-from envport.episodes import Episodes, EpisodeTable, Limits, LocalTable
+from envport.episodes import Episodes, EpisodeTable, Limits, LocalTable, WatchedTable
 from envport.errors import ConfigurationError, PermissionDenied, Unauthenticated
 from envport.http.problems import problem
-from envport.http.routes import PRINCIPAL_KEY, PROBES, ControlPlane, control_plane
+from envport.http.routes import METRICS, PRINCIPAL_KEY, PROBES, ControlPlane, control_plane
 from envport.mcp.surface import EPISODE_HEADER, Endpoint, McpSurface
+from envport.metrics import Metrics
 from envport.registry import EnvironmentSpec
+from envport.subject import principal_at_hand
+from envport.tracing import caller_joined
 from envport.trajectories import TrajectoryStore
 
 __all__ = ["Gateway"]
@@ -29,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_BODY = 4 * 2**20
 _BLANKS = (b" ", b"\t")
+_OPENED_BY: dict[str, tuple[AccessScope, ...]] = {METRICS: ("metrics", "control")}
 
 
 class Gateway:
@@ -66,9 +71,17 @@ class Gateway:
     ):
         self.access = access or Access()
         self._hosts = hosts or HostPolicy.for_binding("127.0.0.1")
-        self.table = table or LocalTable(Episodes(_by_name(environments), limits, clock, trajectories, runtime))
+        self._metrics = Metrics()
+        episodes: Episodes | None = None
+        if table is None:
+            episodes = Episodes(
+                _by_name(environments), limits, clock, trajectories, runtime, observer=self._metrics.observer
+            )
+            table = LocalTable(episodes)
+        self.table: EpisodeTable = WatchedTable(table, self._metrics.observer, clock)
+        self._metrics.look_at(self.table, episodes)
         self._mcp = McpSurface(self.table)
-        self._plane = ControlPlane(self.table, self.access, public_url)
+        self._plane = ControlPlane(self.table, self.access, self._metrics, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), _MAX_BODY)
         self._entry: ASGIApp = self._http
         if self._hosts.origins:
@@ -98,7 +111,8 @@ class Gateway:
         async with self.table.run(), self._mcp.run():
             self._plane.ready = True
             try:
-                yield
+                with self._metrics.run():
+                    yield
             finally:
                 self._plane.ready = False
 
@@ -119,12 +133,23 @@ class Gateway:
         except (Unauthenticated, PermissionDenied) as error:
             await problem(error)(scope, receive, send)
             return
+        if principal is None:
+            await self._control(scope, receive, send)
+            return
+        token = principal_at_hand.set(principal.name)
+        try:
+            with caller_joined(scope["headers"]):
+                await self._serve(endpoint, principal, scope, receive, send)
+        finally:
+            principal_at_hand.reset(token)
+
+    async def _serve(
+        self, endpoint: Endpoint | None, principal: Principal, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         if endpoint is not None:
-            assert principal is not None
             await self._mcp.handle(endpoint, principal, scope, receive, send)
             return
-        if principal is not None:
-            scope[PRINCIPAL_KEY] = principal
+        scope[PRINCIPAL_KEY] = principal
         await self._control(scope, receive, send)
 
     def _admit(self, endpoint: Endpoint | None, path: str, authorization: str | None) -> Principal | None:
@@ -134,7 +159,7 @@ class Gateway:
                 return None
             raise Unauthenticated("this gateway needs a token: Authorization: Bearer TOKEN")
         if endpoint is None:
-            principal.require("control")
+            principal.require(*_OPENED_BY.get(path, ("control",)))
         else:
             principal.require_episode(endpoint.episode)
         return principal

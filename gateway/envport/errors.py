@@ -198,13 +198,16 @@ class AtCapacity(RequestError):
     Args:
         message: What is full.
         retry_after: Seconds after which trying again is sensible.
+        limit: The limit that was reached: `total`, that of the `principal` or of the `environment`; for counting, never
+            for the wire.
     """
 
     code = "at_capacity"
 
-    def __init__(self, message: str, retry_after: float = 1.0):
+    def __init__(self, message: str, retry_after: float = 1.0, *, limit: str = "total"):
         super().__init__(message)
         self.retry_after = retry_after
+        self.limit = limit
 
 
 class Draining(AtCapacity):
@@ -221,6 +224,7 @@ class Draining(AtCapacity):
         super().__init__(
             message or "This gateway is being stopped and takes no new episodes. Try again in a while, or elsewhere.",
             retry_after,
+            limit=self.code,
         )
 
 

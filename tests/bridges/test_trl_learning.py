@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -22,6 +23,17 @@ def test_a_tiny_model_learns_catch_through_the_gateway(tmp_path: Path):
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "seed 0: caught 0." in done.stdout
     assert (tmp_path / "curve.png").stat().st_size > 1000
+
+
+def test_killed_episodes_are_left_out_and_the_run_goes_on(tmp_path: Path):
+    """One in five processes is killed in the middle of a move; the script checks that none of them has a reward."""
+    command = [sys.executable, str(EXAMPLE / "train.py"), "--seeds", "0", "--batches", "4", "--evaluation", "16"]
+    options = ["--warm-up", "300", "--kill", "0.2", "--threshold", "0", "--output", str(tmp_path)]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    lost = re.search(r"(\d+) of 256 episodes were lost to faults: none of them was scored", done.stdout)
+    assert lost
+    assert 20 <= int(lost[1]) <= 90
 
 
 @pytest.mark.slow

@@ -153,7 +153,7 @@ async def test_without_episodes_sigterm_ends_at_once():
         with Client(served.url) as control:
             control.close(control.open("counter").episode_id)
         assert served.stop(signal.SIGTERM) == 0
-        assert served.log == ""
+        assert "draining" not in served.log
 
 
 async def test_ctrl_c_does_not_wait_for_episodes_that_idle():
@@ -161,7 +161,7 @@ async def test_ctrl_c_does_not_wait_for_episodes_that_idle():
         with Client(served.url) as control:
             control.open("counter")
         assert served.stop(signal.SIGINT) == 0
-        assert served.log == ""
+        assert "draining" not in served.log
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -8,9 +8,11 @@ import sys
 import tomllib
 from pathlib import Path
 
+import httpx2
 import pytest
 from harness import running
 
+from envport import Client
 from envport.access import Access
 from envport.registry import load
 
@@ -50,6 +52,7 @@ def test_every_block_is_known():
         "envport serve ./guess.py:Guess",
         "envport play ./guess.py:Guess",
         'envport eval catch --policy random --agent "{python} examples/evaluate_catch/agent.py {mcp_url}"',
+        "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 envport serve --log-format json",
     ]
     assert len(PYTHON) == 3
 
@@ -93,6 +96,34 @@ def test_the_line_that_evaluates_runs(tmp_path: Path):
     done = envport(*line[1:], "--num-tasks", "2", "--log-dir", str(tmp_path), cwd=ROOT)
     assert done.returncode == 0, done.stderr + done.stdout
     assert "random" in done.stdout
+
+
+def test_the_line_that_watches_runs():
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the exporter is not installed (extra otel)")
+    from collector import Collector
+
+    line = next(line for line in BASH if line.startswith("OTEL_"))
+    with Collector() as collector:
+        words = shlex.split(line.replace("http://127.0.0.1:4318", collector.url))
+        name, _, value = words[0].partition("=")
+        arguments = [*words[2:], "counter", "--port", "0"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "envport.cli", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, name: value},
+        ) as serving:
+            assert serving.stdout is not None
+            url = next(found[1] for text in serving.stdout if (found := re.search(r"envport .* at (http\S+)$", text)))
+            control = Client(url)
+            control.open("counter", seed=7)
+            control.close_connections()
+            metrics = httpx2.get(f"{url}/metrics").text
+            serving.terminate()
+            serving.communicate(timeout=30)
+    assert 'envport_episodes{environment="counter",status="running"} 1.0' in metrics
+    assert "episode.open" in {span.name for span in collector.spans}
 
 
 def test_the_token_file_is_valid(tmp_path: Path):

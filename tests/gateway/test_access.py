@@ -13,7 +13,9 @@ from envport.access import Access, HostPolicy, is_loopback
 from envport.errors import InvalidAccess, PermissionDenied, Unauthenticated, UnknownEpisode
 from envport.registry import EnvironmentSpec
 
-ALICE, BOB, PLAYER, WATCHER = (f"{name}-token-0123456789" for name in ("alice", "bob", "player", "watcher"))
+ALICE, BOB, PLAYER, WATCHER, SCRAPER = (
+    f"{name}-token-0123456789" for name in ("alice", "bob", "player", "watcher", "scraper")
+)
 
 TOKENS = f"""
 [[tokens]]
@@ -35,6 +37,11 @@ token = "{PLAYER}"
 name = "watcher"
 scopes = ["control"]
 token = "{WATCHER}"
+
+[[tokens]]
+name = "scraper"
+scopes = ["metrics"]
+token = "{SCRAPER}"
 """
 
 CONTROL_ROUTES = [
@@ -49,6 +56,7 @@ CONTROL_ROUTES = [
     ("GET", "/episodes/{id}/trajectory"),
     ("GET", "/openapi.json"),
     ("GET", "/docs"),
+    ("GET", "/metrics"),
     ("GET", "/no/such/route"),
 ]
 MCP_ROUTES = ["/mcp", "/environments/tracked/mcp", "/episodes/{id}/mcp"]
@@ -86,6 +94,18 @@ def test_the_control_plane_wants_a_control_token(guarded: RunningGateway, method
         answer = httpx2.request(method, url, headers=bearer(narrow))
         assert answer.status_code == 403
         assert "control" in answer.json()["error"]["message"]
+
+
+def test_a_metrics_token_reads_the_metrics_and_nothing_else(guarded: RunningGateway):
+    with Client(guarded.url, token=ALICE) as control:
+        episode_id = control.open("tracked").episode_id
+    for method, path in CONTROL_ROUTES:
+        answer = httpx2.request(method, guarded.url + path.format(id=episode_id), headers=bearer(SCRAPER))
+        assert answer.status_code == (200 if path == "/metrics" else 403), path
+    for path in MCP_ROUTES:
+        with Raw(guarded.url + path.format(id=episode_id), "modern", bearer(SCRAPER)) as raw:
+            assert raw.post("tools/list").status_code == 403
+    assert httpx2.get(f"{guarded.url}/metrics", headers=bearer(WATCHER)).status_code == 200
 
 
 @pytest.mark.parametrize("path", MCP_ROUTES)
@@ -202,7 +222,7 @@ def test_without_tokens_a_loopback_gateway_is_open_but_a_wrong_token_is_not():
         ("tokens = 3", "tables"),
         ("[[tokens]]\nname='a'\nscopes=['play']\ntoken='short'", "at least 16"),
         ("[[tokens]]\nscopes=['play']\ntoken='0123456789abcdef'", "name"),
-        ("[[tokens]]\nname='a'\nscopes=['admin']\ntoken='0123456789abcdef'", "'control' and 'play'"),
+        ("[[tokens]]\nname='a'\nscopes=['admin']\ntoken='0123456789abcdef'", "'control', 'play', 'metrics'"),
         ("[[tokens]]\nname='a'\nscopes=['play']", "either token"),
         ("[[tokens]]\nname='a'\nscopes=['play']\nsha256='zz'", "SHA-256"),
         ("[[tokens]]\nname='a'\nscopes=['play']\ntoken='0123456789abcdef'\nexpires=1", "'expires'"),

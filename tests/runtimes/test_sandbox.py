@@ -59,11 +59,12 @@ async def test_without_bubblewrap_it_says_what_to_install(
     assert "apt-get install bubblewrap" in caplog.text
 
 
-async def test_a_process_does_not_see_the_gateway_s_token(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("ENVPORT_TOKEN", "secret")
+@pytest.mark.parametrize("name", ["ENVPORT_TOKEN", "ENVPORT_SECRET", "OTEL_EXPORTER_OTLP_HEADERS"])
+async def test_a_process_does_not_see_the_gateway_s_secrets(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("OF_THE_ENVIRONMENT", "kept")
     async with serving(EnvironmentSpec("nosy", Nosy)) as episodes:
         episode = await episodes.open("nosy", principal="me")
-        assert await play(episode, "variable", name="ENVPORT_TOKEN") == "None"
+        assert await play(episode, "variable", name=name) == "None"
         assert await play(episode, "variable", name="OF_THE_ENVIRONMENT") == "kept"
         assert await play(episode, "variable", name="PYTHONPATH") == str(os.environ.get("PYTHONPATH"))

@@ -260,6 +260,12 @@ class Faulty(Environment):
         return "burnt"
 
     @tool
+    def keep(self, megabytes: int) -> str:
+        """Take memory and keep it."""
+        self._kept = b"\1" * (megabytes * 2**20)
+        return "kept"
+
+    @tool
     def eat(self, megabytes: int) -> str:
         """Take memory and keep calling for more of it."""
         held = [b"\1" * 2**20 for _ in range(megabytes)]

@@ -9,7 +9,10 @@ import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 
-__all__ = ["LogLevel", "configure_logging"]
+from envport.subject import episode_at_hand, principal_at_hand
+from envport.tracing import current_ids
+
+__all__ = ["LogFormat", "LogLevel", "configure_logging"]
 
 
 class LogLevel(StrEnum):
@@ -21,24 +24,38 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-def configure_logging(level: LogLevel) -> None:
-    """Log lines for people if standard error is a terminal, else a JSON object on each line.
+class LogFormat(StrEnum):
+    """What a line of the log looks like."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def configure_logging(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None:
+    """Log to standard error.
 
     Args:
         level: The least severe messages of envport that are logged; those of libraries are from `warning` on,
             unless this is `debug`.
+        form: Lines for people, or a JSON object on each line.
     """
     handler = logging.StreamHandler(sys.stderr)
-    people = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
-    handler.setFormatter(people if sys.stderr.isatty() else _JsonLines())
+    date = "%H:%M:%S" if sys.stderr.isatty() else "%Y-%m-%d %H:%M:%S"
+    people = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", date)
+    handler.setFormatter(_JsonLines() if form is LogFormat.JSON else people)
     handler.addFilter(_is_told_of)
     logging.basicConfig(level="WARNING" if level is LogLevel.INFO else level.upper(), handlers=[handler], force=True)
     logging.getLogger("envport").setLevel(level.upper())
+    # Python's warnings would be lines that are no JSON.
+    logging.captureWarnings(form is LogFormat.JSON)
 
 
 def _is_told_of(record: logging.LogRecord) -> bool:
     """Leaves out what a request says that was cancelled by the gateway's end."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+_ABOUT = ("principal", "environment", "episode_id", "outcome")
 
 
 class _JsonLines(logging.Formatter):
@@ -48,7 +65,23 @@ class _JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **_at_hand(),
+            **{name: value for name in _ABOUT if (value := getattr(record, name, None)) is not None},
         }
+        if (ids := current_ids()) is not None:
+            line["trace_id"], line["span_id"] = ids
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = self.formatStack(record.stack_info)
         return json.dumps(line, ensure_ascii=False)
+
+
+def _at_hand() -> dict[str, str]:
+    """Whom and what the code is working for that logs."""
+    fields: dict[str, str] = {}
+    if (principal := principal_at_hand.get()) is not None:
+        fields["principal"] = principal
+    if (episode := episode_at_hand.get()) is not None:
+        fields |= episode._asdict()
+    return fields

@@ -49,7 +49,7 @@ def play(
     ] = False,
 ) -> None:
     """Play an environment by hand, in the terminal."""
-    configure_logging(LogLevel.INFO)
+    configure_logging(LogLevel.WARNING)
     if not debug:
         logging.disable()
     chosen = Chosen(split, task, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from enum import Enum
@@ -14,13 +15,16 @@ import typer
 from envport.cli import console
 from envport.cli.attachment import Attachment
 from envport.cli.loading import Unloadable, load_environment, load_installed
-from envport.cli.logs import LogLevel, configure_logging
+from envport.cli.logs import LogFormat, LogLevel, configure_logging
 from envport.cli.summary import first_line
 from envport.episodes import Limits
 from envport.errors import ConfigurationError
+from envport.exporting import exporting_traces
 from envport.serving import RaySettings, Service, Settings
 
 __all__ = ["serve"]
+
+logger = logging.getLogger(__name__)
 
 _ACCESS, _LIMITS, _CLUSTER = "Access", "Limits", "Cluster"
 _DEFAULTS = Limits()
@@ -51,7 +55,8 @@ def serve(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="TOML file with a [[tokens]] table for each token: name, scopes (control, play), and token or sha256. "
+            help="TOML file with a [[tokens]] table for each token: name, scopes (control, play, metrics), and "
+            "token or sha256. "
             "A single token can come from ENVPORT_TOKEN instead.".replace("[", r"\["),
             rich_help_panel=_ACCESS,
         ),
@@ -164,12 +169,15 @@ def serve(
     log_level: Annotated[
         LogLevel, typer.Option(help="Least severe messages to log, to standard error; debug logs every request.")
     ] = LogLevel.INFO,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Lines for people, or a JSON object on each line for programs.")
+    ] = LogFormat.TEXT,
 ) -> None:
     """Serve environments over MCP and HTTP, each session in an episode of its own.
 
     Without tokens, only this machine can reach the gateway.
     """
-    configure_logging(log_level)
+    configure_logging(log_level, log_format)
     specs, unloadable = load_installed() if not references else ([load_environment(it) for it in references], [])
     settings = Settings(
         host=host,
@@ -193,8 +201,9 @@ def serve(
         drain_seconds=drain_seconds,
         shutdown_seconds=shutdown_seconds,
     )
-    service = Service(settings, specs, os.environ)
-    service.run(lambda: _greet(service, unloadable))
+    with exporting_traces(os.environ):
+        service = Service(settings, specs, os.environ)
+        service.run(lambda: _greet(service, unloadable, log_format))
     # Below the ^C that the terminal shows.
     console.line("\nStopped.", "dim")
 
@@ -223,7 +232,7 @@ def _by_name(said: Iterable[str]) -> dict[str, int]:
     return limits
 
 
-def _greet(service: Service, unloadable: list[Unloadable]) -> None:
+def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat) -> None:
     """Say what is served and what to do next."""
     environments = service.gateway.table.environments
     url, secured = service.url, service.gateway.access.required
@@ -245,5 +254,9 @@ def _greet(service: Service, unloadable: list[Unloadable]) -> None:
     if secured:
         console.line("Every request needs a token; clients take it from the variable ENVPORT_TOKEN.")
     if service.exposed:
-        console.note("Warning: there are no tokens. Whoever reaches this address may play and control everything.")
+        warning = "there are no tokens. Whoever reaches this address may play and control everything."
+        if log_format is LogFormat.JSON:
+            logger.warning(warning)
+        else:
+            console.note(f"Warning: {warning}")
     console.line("Stop with Ctrl-C.", "dim")

@@ -5,14 +5,17 @@ from envport.episodes.base import EpisodeTable, Found, Opening
 from envport.episodes.episode import Episode
 from envport.episodes.limits import Limits
 from envport.episodes.local import LocalTable
+from envport.episodes.observer import EpisodeObserver, Unobserved
 from envport.episodes.play import CallResult, EpisodeRequest
 from envport.episodes.readiness import Preparation
 from envport.episodes.table import Episodes, choose
+from envport.episodes.watched import WatchedTable
 
 __all__ = [
     "Admission",
     "CallResult",
     "Episode",
+    "EpisodeObserver",
     "EpisodeRequest",
     "EpisodeTable",
     "Episodes",
@@ -21,5 +24,7 @@ __all__ = [
     "LocalTable",
     "Opening",
     "Preparation",
+    "Unobserved",
+    "WatchedTable",
     "choose",
 ]

@@ -140,19 +140,24 @@ class Admission:
                 waiter.admitted = True
                 waiter.called.set()
 
-    def _full(self, principal: str, environment: str) -> str | None:
-        """The limit that has no room, in words; `None` if all have."""
+    def _full(self, principal: str, environment: str) -> tuple[str, str] | None:
+        """The limit that has no room, by its name and in words; `None` if all have."""
         if self._per_principal is not None and self._by_principal[principal] >= self._per_principal:
-            return f"your {self._per_principal} episodes"
+            return "principal", f"your {self._per_principal} episodes"
         most = self._per_environment.get(environment)
         if most is not None and self._by_environment[environment] >= most:
-            return f"all {most} episodes of environment {environment!r}"
-        return f"all {self._capacity} episodes" if self._held >= self._capacity else None
+            return "environment", f"all {most} episodes of environment {environment!r}"
+        return self._all if self._held >= self._capacity else None
+
+    @property
+    def _all(self) -> tuple[str, str]:
+        return "total", f"all {self._capacity} episodes"
 
     def _refusal(self, principal: str, environment: str) -> AtCapacity:
         # One that waited may be refused in the moment in which room came: it is told of the gateway's limit.
-        limit = self._full(principal, environment) or f"all {self._capacity} episodes"
+        limit, words = self._full(principal, environment) or self._all
         return AtCapacity(
-            f"No room for another episode: {limit} are in use. Close one, or try again in a while.",
+            f"No room for another episode: {words} are in use. Close one, or try again in a while.",
             retry_after=max(1.0, self._wait_seconds),
+            limit=limit,
         )

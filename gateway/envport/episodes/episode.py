@@ -27,6 +27,8 @@ from envport.errors import (
 )
 from envport.registry import EnvironmentSpec
 from envport.runtimes import UNBOUNDED, Bounds, ProgressSink, Runtime, StepResult, Worker
+from envport.subject import EpisodeSubject, episode_at_hand
+from envport.tracing import annotate, begin_span
 from envport.trajectories import TrajectoryStore
 from envport.types import EpisodeInfo, Observation, Outcome, Reason, Status, StepRecord
 
@@ -51,6 +53,7 @@ class Episode:
         on_retired: Called each time the episode has ended and freed its environment.
         bounds: What its environment may take.
         max_seconds: Seconds after its reset at which it is truncated; `None` for no limit.
+        on_ended: Called each time it gets an outcome.
         on_lost: Called when what runs the environment was lost between two calls; `lose` has to be awaited then.
     """
 
@@ -67,12 +70,14 @@ class Episode:
         on_retired: Callable[[Episode], None],
         bounds: Bounds = UNBOUNDED,
         max_seconds: float | None = None,
+        on_ended: Callable[[Episode, Outcome], None] | None = None,
         on_lost: Callable[[Episode, WorkerLost], None] | None = None,
     ):
         self.handle = handle
         self.spec = spec
         self.request = request
         self.principal = principal
+        self.subject = EpisodeSubject(spec.name, handle, principal)
         self.status: Status = "opening"
         self.outcome: Outcome | None = None
         self.first_observation = Observation()
@@ -84,6 +89,7 @@ class Episode:
         self._on_retired = on_retired
         self._bounds = bounds
         self._max_seconds = max_seconds
+        self._on_ended = on_ended
         self._on_lost = on_lost
         self._started_at = clock.monotonic()
         self._created_at = clock.time()
@@ -119,8 +125,12 @@ class Episode:
             InvalidRequest: The environment refused what it was to begin with; the episode has ended as failed.
             EpisodeFailed: The environment broke; the episode has ended as failed.
         """
-        async with self._turn:
-            await self._start()
+        token = episode_at_hand.set(self.subject)
+        try:
+            async with self._turn:
+                await self._start()
+        finally:
+            episode_at_hand.reset(token)
 
     async def reset(self, request: EpisodeRequest, admit: Callable[[Episode], Awaitable[None]]) -> None:
         """Start over with a new instance of the environment.
@@ -197,6 +207,8 @@ class Episode:
         if self.outcome is None:
             self.outcome = Outcome(status=status, reason=reason, message=message, infrastructure=infrastructure)
             self.ended_at = self._clock.time()
+            if self._on_ended is not None:
+                self._on_ended(self, self.outcome)
         if status in NEXT[self.status]:
             self._become(status)
 
@@ -286,6 +298,8 @@ class Episode:
 
     async def _start(self) -> None:
         self._lost = None
+        task = self.request.task
+        annotate({"envport.task.split": self.request.split, "envport.task.id": task.id if task is not None else None})
         try:
             self._worker = await self._runtime.open(self.spec, self._bounds, self._lost_between_calls)
             self.first_observation = await self._worker.reset(seed=self.request.seed, task=self.request.task)
@@ -413,6 +427,7 @@ class Episode:
             where,
             lost.message,
             f" The last that it wrote to standard error:\n{lost.stderr}" if lost.stderr else "",
+            extra=self.subject.fields(lost.reason),
         )
         self.end("failed", lost.reason, f"{lost.message} {_NOT_THE_PLAYER}", infrastructure=True)
 
@@ -425,7 +440,14 @@ class Episode:
             reason: Reason = "environment_error"
             if isinstance(error, UpstreamLost):
                 what, reason = "What the environment stands on has failed.", "upstream"
-            logger.exception("episode %s: environment %s broke %s", self.handle, self.spec.name, where, exc_info=error)
+            logger.exception(
+                "episode %s: environment %s broke %s",
+                self.handle,
+                self.spec.name,
+                where,
+                exc_info=error,
+                extra=self.subject.fields(reason),
+            )
             self.end("failed", reason, f"{what} {_NOT_THE_PLAYER}", infrastructure=True)
         await self._retire()
         raise EpisodeFailed(
@@ -440,10 +462,21 @@ class Episode:
         worker, self._worker = self._worker, None
         if worker is None:
             return
+        span, broke = begin_span("episode.close", self.spec.name, self.handle), None
         try:
             await worker.close()
-        except (Exception, SystemExit):
-            logger.exception("episode %s: environment %s broke while it was being closed", self.handle, self.spec.name)
+        except (Exception, SystemExit) as error:
+            broke = type(error).__qualname__
+            logger.exception(
+                "episode %s: environment %s broke while it was being closed",
+                self.handle,
+                self.spec.name,
+                extra=self.subject.fields(),
+            )
+        finally:
+            if span is not None:
+                span.set({"envport.outcome": self.outcome.reason if self.outcome is not None else None})
+                span.end(broke)
 
 
 def _given(answer: CallResult | EnvportError | None) -> CallResult:

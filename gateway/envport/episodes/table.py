@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from envport.environment import RuntimeKind
 from envport.episodes.admission import Admission
 from envport.episodes.episode import Episode
 from envport.episodes.limits import Limits
+from envport.episodes.observer import EpisodeObserver, Unobserved
 from envport.episodes.play import EpisodeRequest
 from envport.episodes.readiness import Readiness
 from envport.episodes.states import GONE
@@ -35,7 +37,7 @@ from envport.errors import (
 from envport.registry import EnvironmentSpec
 from envport.runtimes import Runtime, kind_for, runtime_for
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
-from envport.types import Task
+from envport.types import Outcome, Status, Task
 
 __all__ = ["Episodes", "choose"]
 
@@ -56,6 +58,7 @@ class Episodes:
         trajectories: Where calls are recorded.
         runtime: How environments are run; each as it declares, if not given.
         new_handle: Makes the handle of an episode, of the environment's name and the principal.
+        observer: Told how episodes end. Of what is asked of them, see `WatchedTable`.
 
     Raises:
         ConfigurationError: A limit is set for an environment that is not there.
@@ -69,12 +72,14 @@ class Episodes:
         trajectories: TrajectoryStore | None = None,
         runtime: RuntimeKind | None = None,
         new_handle: Callable[[str, str], str] | None = None,
+        observer: EpisodeObserver | None = None,
     ):
         self.environments = environments
         self.limits = limits or Limits()
         self.limits.require(environments)
         self.trajectories = trajectories or MemoryTrajectories()
         self._clock = clock or SystemClock()
+        self._observer = observer or Unobserved()
         self._episodes: dict[str, Episode] = {}
         # Ended episodes by handle, in the order of their end.
         self._ended: dict[str, None] = {}
@@ -103,6 +108,20 @@ class Episodes:
     def draining(self) -> bool:
         """Whether new episodes are no longer taken."""
         return self._admission.closed
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for room."""
+        return self._admission.waiting
+
+    @property
+    def runtimes(self) -> Mapping[RuntimeKind, Runtime]:
+        """What runs the environments, by its name."""
+        return self._runtimes
+
+    def census(self) -> Counter[tuple[str, Status]]:
+        """How many live episodes of each environment are in each status."""
+        return Counter((episode.spec.name, episode.status) for episode in self._episodes.values() if episode.live)
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -174,6 +193,7 @@ class Episodes:
             on_retired=self._retired,
             bounds=self.limits.bounds(spec),
             max_seconds=self.limits.seconds(spec),
+            on_ended=self._note_end,
             on_lost=self._lost,
         )
         self._episodes[episode.handle] = episode
@@ -299,6 +319,19 @@ class Episodes:
 
     async def _prepare(self, spec: EnvironmentSpec) -> None:
         await self._runtime(spec).prepare(spec)
+
+    def _note_end(self, episode: Episode, outcome: Outcome) -> None:
+        self._observer.ended(episode.spec.name, outcome)
+        # What failed is logged with its cause.
+        if outcome.status != "failed":
+            logger.info(
+                "episode %s of environment %s ended as %s: %s",
+                episode.handle,
+                episode.spec.name,
+                outcome.status,
+                outcome.message,
+                extra=episode.subject.fields(outcome.reason),
+            )
 
     def _lost(self, episode: Episode, lost: WorkerLost) -> None:
         # Called by the event loop outside any task, where a task group cannot start one.

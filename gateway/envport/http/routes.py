@@ -1,10 +1,12 @@
 """The routes of the control plane."""
 
+from collections.abc import MutableMapping
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+from starlette.responses import PlainTextResponse
 
 from envport.access import ANYONE, Access, Principal
 from envport.episodes import EpisodeTable, Opening
@@ -29,7 +31,22 @@ PRINCIPAL_KEY = "envport.principal"
 PROBES = frozenset({"/healthz", "/readyz"})
 """Routes that need no token."""
 
+METRICS = "/metrics"
+"""The route that a token with the scope `metrics` opens too."""
+
 _PAGE = 1_000
+
+
+class MetricsSource(Protocol):
+    """What `/metrics` tells."""
+
+    async def expose(self, accept: str) -> tuple[bytes, str]:
+        """The metrics as text, and its media type.
+
+        Args:
+            accept: The `Accept` header of whoever asks.
+        """
+        ...
 
 
 class ChosenTask(BaseModel):
@@ -67,12 +84,14 @@ class ControlPlane:
     Args:
         table: The table of episodes.
         access: Mints tokens of single episodes.
+        metrics: What is counted and measured.
         public_url: Address of the gateway as clients see it; that of each request if not given.
     """
 
-    def __init__(self, table: EpisodeTable, access: Access, public_url: str | None = None):
+    def __init__(self, table: EpisodeTable, access: Access, metrics: MetricsSource, public_url: str | None = None):
         self.table = table
         self.access = access
+        self.metrics = metrics
         self.public_url = public_url.rstrip("/") if public_url else None
         self.ready = False
 
@@ -247,6 +266,17 @@ async def readiness(request: Request, plane: Plane, response: Response) -> dict[
     return said
 
 
+@router.get(METRICS, tags=["health"], response_class=PlainTextResponse)
+async def get_metrics(request: Request, plane: Plane) -> Response:
+    """What is counted and measured, for Prometheus. A token with the scope `metrics` is enough."""
+    text, media_type = await plane.metrics.expose(request.headers.get("accept", ""))
+    return Response(text, media_type=media_type)
+
+
+def _watches(scope: MutableMapping[str, Any]) -> bool:
+    return scope["path"] in PROBES or scope["path"] == METRICS
+
+
 def control_plane(plane: ControlPlane, version: str) -> FastAPI:
     """The FastAPI application of the control plane."""
     app = FastAPI(
@@ -254,6 +284,9 @@ def control_plane(plane: ControlPlane, version: str) -> FastAPI:
         version=version,
         summary="Control plane: environments, tasks and episodes. The episodes are played over MCP.",
         redoc_url=None,
+        # Newer releases make spans of their own: one for each request will do, and none for those that watch the
+        # gateway. Older ones take this for metadata.
+        telemetry={"operation_spans": False, "exclude": _watches},
     )
     app.state.plane = plane
     app.include_router(router)

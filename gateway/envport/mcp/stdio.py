@@ -12,7 +12,7 @@ from mcp.server.stdio import stdio_server
 
 from envport.access import ANYONE
 from envport.environment import RuntimeKind
-from envport.episodes import Episodes, EpisodeTable, Limits, LocalTable, choose
+from envport.episodes import Episodes, EpisodeTable, Limits, LocalTable, WatchedTable, choose
 from envport.mcp.draining import Exchange, StandardInput, end_on_sigterm
 from envport.mcp.players import FixedEpisode, Player
 from envport.mcp.servers import FixedServer, SharedServer
@@ -51,7 +51,7 @@ async def serve_stdio(
         UnknownTask: There is no such split or task.
         InvalidRequest: The environment has no tasks, or the seed is out of range.
     """
-    table = LocalTable(Episodes({spec.name: spec}, limits, runtime=runtime))
+    table = WatchedTable(LocalTable(Episodes({spec.name: spec}, limits, runtime=runtime)))
     # Outside, because what runs the episodes would wrap an error in a group.
     server = _server(spec, table, split, task, seed)
     options = server.create_initialization_options()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
-from opentelemetry import trace
+
+from envport.tracing import traced
 
 __all__ = ["WhenTraced"]
 
@@ -24,6 +25,6 @@ class WhenTraced(ServerMiddleware[Any]):
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Handle a message, in a span if anybody collects spans."""
-        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        if not traced():
             return await call_next(ctx)
         return await self._traced(ctx, call_next)

@@ -181,6 +181,13 @@ class Runtime(Protocol):
         """How much is running."""
         ...
 
+    async def memory(self) -> int | None:
+        """Bytes of memory of what runs the workers; `None` where they live in the gateway's own process.
+
+        May take a while, in which the event loop goes on.
+        """
+        ...
+
     async def drain(self) -> None:
         """Release what the runtime itself holds; workers that are not closed are lost."""
         ...

@@ -26,7 +26,13 @@ from envport.runtimes.origin import Origin
 
 __all__ = ["ForkServer"]
 
-_SECRETS = ("ENVPORT_TOKEN", "ENVPORT_TOKENS_FILE", "ENVPORT_SECRET")
+_SECRETS = (
+    "ENVPORT_TOKEN",
+    "ENVPORT_TOKENS_FILE",
+    "ENVPORT_SECRET",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+)
 _HIDDEN = ("/tmp/", "/dev/")
 _LOAD_SECONDS = 300.0
 _END_SECONDS = 10.0

@@ -36,6 +36,10 @@ class _LocalRuntime:
         """How much is running."""
         return Load(len(self._open), sum(worker.busy for worker in self._open))
 
+    async def memory(self) -> int | None:
+        """Nothing of its own."""
+        return None
+
     async def drain(self) -> None:
         """Nothing is held; threads end by themselves."""
 

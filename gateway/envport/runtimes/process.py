@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
+import anyio.to_thread
+
 from envport.environment import Environment
 from envport.errors import InvalidArguments, ToolError, UpstreamLost, WorkerLost
 from envport.registry import EnvironmentSpec
@@ -68,6 +70,12 @@ class ProcessRuntime:
         processes = [process for server in self._running() for process in server.processes]
         return Load(len(processes), sum(process.busy for process in processes))
 
+    async def memory(self) -> int | None:
+        """Bytes of memory of the episodes' processes, with what they share with the one they are forked from once."""
+        processes = [(server.base_memory, server.processes) for server in self._running()]
+        # Two files of /proc for each: with thousands of them, that is not for the event loop.
+        return await anyio.to_thread.run_sync(_memory, processes)
+
     async def drain(self) -> None:
         """Kill every process."""
         tasks, self._servers = list(self._servers.values()), {}
@@ -100,6 +108,10 @@ async def _start(spec: EnvironmentSpec, before: asyncio.Task[ForkServer] | None)
         await server.stop()
         raise
     return server
+
+
+def _memory(forked: list[tuple[int, list[EpisodeProcess]]]) -> int:
+    return sum(base + sum(max(0, it.memory() - base) for it in processes) for base, processes in forked)
 
 
 def _is_over(task: asyncio.Task[ForkServer]) -> bool:

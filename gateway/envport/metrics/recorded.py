@@ -1,0 +1,86 @@
+"""What is counted as it happens: opens, resets, calls, ends, refusals."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from envport.types import Outcome
+
+__all__ = ["EpisodeMetrics"]
+
+# From an inline environment's call to one that waits for a person or a build.
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class _Timed:
+    """A histogram by environment and result, whose series are looked up without the library's lock."""
+
+    def __init__(self, name: str, documentation: str, registry: CollectorRegistry):
+        self._histogram = Histogram(name, documentation, ("environment", "result"), buckets=_SECONDS, registry=registry)
+        self._series: dict[tuple[str, str], Histogram] = {}
+
+    def observe(self, environment: str, result: str, seconds: float) -> None:
+        key = (environment, result)
+        series = self._series.get(key)
+        if series is None:
+            series = self._series[key] = self._histogram.labels(environment, result)
+        series.observe(seconds)
+
+
+class EpisodeMetrics:
+    """Counts what happens to episodes. An `EpisodeObserver`.
+
+    Labels hold names of environments and words of envport's own alone, so that their number is bounded.
+
+    Args:
+        registry: Where the metrics are registered.
+    """
+
+    def __init__(self, registry: CollectorRegistry):
+        self._opens = _Timed(
+            "envport_open_duration_seconds",
+            "How long callers waited for an episode to be opened, for room included.",
+            registry,
+        )
+        self._resets = _Timed("envport_reset_duration_seconds", "How long resets of episodes took.", registry)
+        self._calls = _Timed(
+            "envport_call_duration_seconds",
+            "How long tool calls took, the wait for their turn in the episode included.",
+            registry,
+        )
+        self._ended = Counter(
+            "envport_episodes_ended",
+            "Episodes that ended, by how they ended; infrastructure says whether it was a fault and no result.",
+            ("environment", "status", "reason", "infrastructure"),
+            registry=registry,
+        )
+        self._refused = Counter(
+            "envport_admission_refusals",
+            "Episodes that were refused for want of room, by the limit that was reached.",
+            ("limit",),
+            registry=registry,
+        )
+        # A rate needs a zero to begin with.
+        for limit in ("total", "principal", "environment", "draining"):
+            self._refused.labels(limit)
+
+    def opened(self, environment: str, result: str, seconds: float) -> None:
+        """Count an opened episode."""
+        self._opens.observe(environment, result, seconds)
+
+    def reset(self, environment: str, result: str, seconds: float) -> None:
+        """Count a reset."""
+        self._resets.observe(environment, result, seconds)
+
+    def called(self, environment: str, result: str, seconds: float) -> None:
+        """Count a tool call."""
+        self._calls.observe(environment, result, seconds)
+
+    def ended(self, environment: str, outcome: Outcome) -> None:
+        """Count an end."""
+        infrastructure = "true" if outcome.infrastructure else "false"
+        self._ended.labels(environment, outcome.status, outcome.reason, infrastructure).inc()
+
+    def refused(self, limit: str) -> None:
+        """Count a refusal."""
+        self._refused.labels(limit).inc()

@@ -1,0 +1,110 @@
+"""OpenTelemetry spans, for those who collect them: without a tracer provider nothing is made and nothing is read.
+
+A span never holds arguments, observations or messages, which may be secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from opentelemetry import context, propagate, trace
+
+__all__ = ["OpenSpan", "annotate", "begin_span", "caller_joined", "current_ids", "traced"]
+
+Attribute = str | int | float | bool
+
+_tracer = trace.get_tracer("envport")
+_NOT_JOINED = nullcontext()
+
+
+def traced() -> bool:
+    """Whether anybody has set up where spans go."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+class OpenSpan:
+    """A span that is the current one until it ends. Begun and ended in one task.
+
+    Args:
+        name: What is done.
+        attributes: What it is done with; those that are `None` are left out.
+    """
+
+    __slots__ = ("_span", "_token")
+
+    def __init__(self, name: str, attributes: Mapping[str, Attribute | None]):
+        asked_by = trace.get_current_span().get_span_context()
+        kind = trace.SpanKind.SERVER if asked_by.is_remote else trace.SpanKind.INTERNAL
+        self._span = _tracer.start_span(name, kind=kind, attributes=_known(attributes))
+        self._token = context.attach(trace.set_span_in_context(self._span))
+
+    def set(self, attributes: Mapping[str, Attribute | None]) -> None:
+        """Add attributes; those that are `None` are left out."""
+        self._span.set_attributes(_known(attributes))
+
+    def end(self, error: str | None = None) -> None:
+        """End it.
+
+        Args:
+            error: The kind of what went wrong.
+        """
+        if error is not None:
+            self._span.set_attribute("error.type", error)
+            self._span.set_status(trace.StatusCode.ERROR)
+        context.detach(self._token)
+        self._span.end()
+
+
+def begin_span(name: str, environment: str, episode_id: str | None, tool: str | None = None) -> OpenSpan | None:
+    """Begin a span about an episode; `None` while nobody collects them.
+
+    Args:
+        name: What is done.
+        environment: Name of the environment.
+        episode_id: The episode's handle, if there is one already.
+        tool: The tool that is called, if one is.
+    """
+    if not traced():
+        return None
+    return OpenSpan(name, {"envport.environment": environment, "envport.episode.id": episode_id, "envport.tool": tool})
+
+
+def annotate(attributes: Mapping[str, Attribute | None]) -> None:
+    """Add attributes to the current span, if there is one; those that are `None` are left out."""
+    trace.get_current_span().set_attributes(_known(attributes))
+
+
+def caller_joined(headers: Iterable[tuple[bytes, bytes]]) -> AbstractContextManager[None]:
+    """Makes the trace that a request's headers name the current one (W3C Trace Context: `traceparent`).
+
+    Args:
+        headers: The headers as ASGI has them, with names in lower case.
+    """
+    return _joined(headers) if traced() else _NOT_JOINED
+
+
+@contextmanager
+def _joined(headers: Iterable[tuple[bytes, bytes]]) -> Generator[None]:
+    carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    callers = propagate.extract(carrier)
+    if not trace.get_current_span(callers).get_span_context().is_valid:
+        yield
+        return
+    token = context.attach(callers)
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+def current_ids() -> tuple[str, str] | None:
+    """The ids of the current trace and span, in hex; `None` outside any."""
+    current = trace.get_current_span().get_span_context()
+    if not current.is_valid:
+        return None
+    return trace.format_trace_id(current.trace_id), trace.format_span_id(current.span_id)
+
+
+def _known(attributes: Mapping[str, Attribute | None]) -> dict[str, Attribute]:
+    return {name: value for name, value in attributes.items() if value is not None}

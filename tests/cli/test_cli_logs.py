@@ -1,0 +1,102 @@
+"""What `envport serve` logs: lines for people, or an object on each line that says whom and what it is about."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from command_line import TOKEN, Served
+from harness import ERAS, Era, Raw
+
+HERE = Path(__file__).parent
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def opened(served: Served) -> dict[str, str]:
+    answer = httpx2.post(f"{served.url}/episodes", json={"environment": "watched"}, headers=BEARER)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def call(url: str, era: Era, tool: str, **arguments: str) -> None:
+    with Raw(url, era, BEARER) as raw:
+        answer = raw.post("tools/call", {"name": tool, "arguments": arguments})
+        assert answer.status_code == 200, answer.text
+
+
+def entries(served: Served) -> list[dict[str, Any]]:
+    """The log, of which every line is an object."""
+    return [json.loads(line) for line in served.log.splitlines()]
+
+
+def json_lines(*words: str, **variables: str) -> Served:
+    return Served("watched.py:Watched", "--log-format", "json", *words, cwd=HERE, ENVPORT_TOKEN=TOKEN, **variables)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_each_line_is_an_object_that_says_whom_and_what_it_is_about(era: Era):
+    begin = datetime.now(UTC) - timedelta(seconds=1)
+    with json_lines(PYTHONWARNINGS="always") as served:
+        episode = opened(served)
+        call(episode["mcp_url"], era, "note", text="two\nlines, “quoted”")
+        call(episode["mcp_url"], era, "crash")
+        noted, warned, crashed = entries(served)
+    about = {"principal": "default", "environment": "watched", "episode_id": episode["episode_id"]}
+    for entry in (noted, warned, crashed):
+        assert entry.items() >= about.items()
+        assert begin <= datetime.fromisoformat(entry["time"]) <= datetime.now(UTC)
+    assert (noted["level"], noted["logger"]) == ("warning", "watched")
+    assert noted["message"] == "noted: two\nlines, “quoted”"
+    assert "DeprecationWarning: an old function" in warned["message"]
+    assert (crashed["level"], crashed["outcome"]) == ("error", "environment_error")
+    assert "environment watched broke in tool 'crash'" in crashed["message"]
+    assert "RuntimeError: hunter2 in an exception" in crashed["traceback"]
+    assert "trace_id" not in crashed
+
+
+def test_ends_are_logged_with_their_outcome():
+    with json_lines() as served:
+        finished, closed, left = (opened(served) for _ in range(3))
+        call(finished["mcp_url"], "modern", "finish")
+        for episode in (finished, closed):
+            httpx2.delete(f"{served.url}/episodes/{episode['episode_id']}", headers=BEARER)
+        assert served.stop() == 0
+        ended = entries(served)
+    assert [(it["level"], it["episode_id"], it["outcome"]) for it in ended] == [
+        ("info", finished["episode_id"], "terminated"),
+        ("info", closed["episode_id"], "closed"),
+        ("info", left["episode_id"], "shutdown"),
+    ]
+    assert {(it["principal"], it["environment"]) for it in ended} == {("default", "watched")}
+
+
+def test_ends_are_not_logged_where_only_warnings_are():
+    with json_lines("--log-level", "warning") as served:
+        call(opened(served)["mcp_url"], "modern", "finish")
+        assert served.stop() == 0
+        assert served.log == ""
+
+
+def test_a_warning_of_the_command_itself_is_an_object_too():
+    names = ("--host", "0.0.0.0", "--allow-unauthenticated", "--allowed-host", "gateway.test")
+    with Served("counter", "--log-format", "json", *names) as served:
+        (entry,) = entries(served)
+    assert entry["level"] == "warning"
+    assert "Whoever reaches this address" in entry["message"]
+
+
+def test_lines_are_for_people_unless_told_otherwise():
+    with Served("watched.py:Watched", cwd=HERE, ENVPORT_TOKEN=TOKEN) as served:
+        episode = opened(served)
+        call(episode["mcp_url"], "modern", "crash")
+        first, *traceback = served.log.splitlines()
+    pattern = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ERROR envport\.\S+: episode (\S+): environment watched broke in .*"
+    found = re.fullmatch(pattern, first)
+    assert found, first
+    assert found[1] == episode["episode_id"]
+    assert traceback[-1] == "RuntimeError: hunter2 in an exception"
