@@ -15,14 +15,7 @@ serve: $(VENV)/.serve ## Start the gateway with its built-in environments. ARGS=
 	@$(BIN)/envport serve $(ARGS)
 
 test: $(VENV)/.test ## Run the tests. ARGS="-k episode" to choose.
-ifeq ($(strip $(ARGS)),)
-	$(BIN)/python -m pytest -m "not slow" --ignore tests/runtimes
-# These count the processes of their own test run, which has to hold nobody else's.
-	$(BIN)/python -m pytest -m "not slow" tests/runtimes/test_faults.py
-	$(BIN)/python -m pytest -m "not slow" tests/runtimes --ignore tests/runtimes/test_faults.py
-else
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
-endif
 
 test-slow: $(VENV)/.test ## Run the tests that train for minutes.
 	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)

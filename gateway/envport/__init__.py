@@ -6,7 +6,7 @@ every session plays an episode of its own.
 
 from envport.client import AsyncClient, Client
 from envport.environment import Environment, Progress, TaskSource, ToolDefinition, ToolHints, tool
-from envport.errors import EnvportError, ToolError
+from envport.errors import EnvportError, ToolError, UpstreamLost
 from envport.types import Observation, Step, Task
 
 __all__ = [
@@ -22,5 +22,6 @@ __all__ = [
     "ToolDefinition",
     "ToolError",
     "ToolHints",
+    "UpstreamLost",
     "tool",
 ]

@@ -152,6 +152,8 @@ class Environment:
             `thread` (may block), or `process` (may burn CPU, crash, hang or leak: every episode is a process).
         sandbox: Its processes see no network and cannot write outside a `/tmp` of their own (bubblewrap); for
             `process` only.
+        max_episodes: Episodes of it that may be live at once, such as the seats of what it drives; `None` for no limit
+            of its own. Whoever serves it may say otherwise.
         max_steps: Tool calls after which an episode is truncated, `None` for no limit.
         max_seconds: Seconds after its reset at which an episode is truncated, `None` for no limit.
         call_seconds: Seconds that a tool call may take, `None` for no limit. Only `process` can stop a tool that
@@ -166,6 +168,7 @@ class Environment:
     reward: ClassVar[Literal["sum", "last"]] = "sum"
     runtime: ClassVar[RuntimeKind] = "inline"
     sandbox: ClassVar[bool] = False
+    max_episodes: ClassVar[int | None] = None
     max_steps: int | None = None
     max_seconds: float | None = None
     call_seconds: float | None = 600.0
@@ -181,6 +184,10 @@ class Environment:
                 raise InvalidEnvironment(
                     f"{cls.__qualname__}.{attribute} is {value!r}; allowed: {', '.join(map(repr, values))}"
                 )
+        if cls.max_episodes is not None and (type(cls.max_episodes) is not int or cls.max_episodes < 1):
+            raise InvalidEnvironment(
+                f"{cls.__qualname__}.max_episodes is {cls.max_episodes!r}; allowed: a whole number from 1, or None"
+            )
         if cls.sandbox and cls.runtime != "process":
             raise InvalidEnvironment(f"{cls.__qualname__}.sandbox needs runtime = 'process'")
         _check_reset(cls)

@@ -16,12 +16,14 @@
     │   ├── UnknownTool             the environment has no tool of that name
     │   ├── InvalidArguments        the tool's arguments break its schema
     │   ├── AtCapacity              no room now; says when to try again
+    │   │   └── Draining            the gateway is being stopped and takes no new episodes
     │   ├── Unauthenticated         no valid token
     │   └── PermissionDenied        the token's scopes do not cover this
     ├── EpisodeFailed               the environment broke; never a reward of zero
     ├── WorkerLost                  what ran the environment is gone; inside the gateway only
     ├── GatewayUnreachable          the client got no usable answer from the gateway
-    └── ToolError                   raised by an environment: a message for whoever plays it
+    ├── ToolError                   raised by an environment: a message for whoever plays it
+    └── UpstreamLost                raised by an environment: what it adapts has failed
 
 Each class has a `code`, which travels over HTTP, so that the client raises the same class as the gateway.
 """
@@ -33,6 +35,7 @@ from typing import Any, ClassVar, Literal
 __all__ = [
     "AtCapacity",
     "ConfigurationError",
+    "Draining",
     "EnvironmentNotFound",
     "EnvportError",
     "EpisodeFailed",
@@ -52,6 +55,7 @@ __all__ = [
     "UnknownEpisode",
     "UnknownTask",
     "UnknownTool",
+    "UpstreamLost",
     "WorkerLost",
     "error_from_code",
 ]
@@ -69,9 +73,22 @@ class EnvportError(Exception):
 
 
 class ToolError(EnvportError):
-    """Raised by an environment's tool to tell the player what went wrong; the episode goes on."""
+    """Raised by an environment's tool to tell the player what went wrong; the episode goes on.
+
+    Raised by `reset`, it tells whoever opens the episode why it cannot begin so, such as what is wrong with the task.
+    """
 
     code = "tool_error"
+
+
+class UpstreamLost(EnvportError):
+    """Raised by an environment's tool or `reset`: what it adapts has failed, such as a server or a browser.
+
+    The episode ends as failed, reason `upstream`, which is a fault and never a reward of zero. The message, and what
+    caused the error, go to the log and to nobody else.
+    """
+
+    code = "upstream_lost"
 
 
 class ConfigurationError(EnvportError):
@@ -181,7 +198,8 @@ class AtCapacity(RequestError):
     Args:
         message: What is full.
         retry_after: Seconds after which trying again is sensible.
-        limit: The limit that was reached: `total`, or that of the `principal`; for counting, never for the wire.
+        limit: The limit that was reached: `total`, that of the `principal` or of the `environment`; for counting, never
+            for the wire.
     """
 
     code = "at_capacity"
@@ -190,6 +208,24 @@ class AtCapacity(RequestError):
         super().__init__(message)
         self.retry_after = retry_after
         self.limit = limit
+
+
+class Draining(AtCapacity):
+    """The gateway is being stopped: the episodes that run are played on, new ones are not taken.
+
+    Args:
+        message: What is going on.
+        retry_after: Seconds after which trying again is sensible: behind a balancer another gateway answers by then.
+    """
+
+    code = "draining"
+
+    def __init__(self, message: str = "", retry_after: float = 5.0):
+        super().__init__(
+            message or "This gateway is being stopped and takes no new episodes. Try again in a while, or elsewhere.",
+            retry_after,
+            limit=self.code,
+        )
 
 
 class Unauthenticated(RequestError):
@@ -258,8 +294,8 @@ def error_from_code(code: str, message: str, **fields: Any) -> EnvportError:
         **fields: What else the gateway said; `retry_after` belongs to `AtCapacity`.
     """
     cls = _tree(EnvportError).get(code, RequestError)
-    if cls is AtCapacity:
-        return AtCapacity(message, float(fields.get("retry_after", 1.0)))
+    if issubclass(cls, AtCapacity):
+        return cls(message, float(fields.get("retry_after", 1.0)))
     if cls is MissingExtra:
         return ConfigurationError(message)
     return cls(message)

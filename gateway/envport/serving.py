@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -23,6 +25,7 @@ from envport.environment import RuntimeKind
 from envport.episodes import EpisodeTable, Limits
 from envport.errors import ConfigurationError, InvalidAccess
 from envport.registry import EnvironmentSpec
+from envport.runtimes.descriptors import allow_descriptors
 
 __all__ = ["RaySettings", "Service", "Settings"]
 
@@ -31,6 +34,8 @@ logger = logging.getLogger(__name__)
 _BACKLOG = 2048
 # Longer than the minute for which proxies and clients keep idle connections, so that they close them first.
 _KEEP_ALIVE_SECONDS = 75
+# After a drain, so that how the last episodes ended can still be asked for.
+_LINGER_SECONDS = 1.0
 _EVERY_ADDRESS = ("0.0.0.0", "::", "")
 
 
@@ -65,6 +70,8 @@ class Settings:
         runtime: How environments are run; each as it declares, if not given.
         ray: The Ray cluster that runs them, if one does.
         access_log: Whether every request is logged.
+        drain_seconds: How long episodes may be played on after SIGTERM, while new ones are refused. The default and
+            all that follows take less than the 30 s after which Kubernetes kills.
         shutdown_seconds: How long running calls may take to end when the gateway is stopped. They are then
             cancelled, and after as long again those that cannot be are left behind.
     """
@@ -80,6 +87,7 @@ class Settings:
     runtime: RuntimeKind | None = None
     ray: RaySettings | None = None
     access_log: bool = False
+    drain_seconds: float = 15.0
     shutdown_seconds: int = 5
 
     def access(self, environ: Mapping[str, str]) -> Access:
@@ -161,6 +169,7 @@ class Service:
             runtime=settings.runtime,
             table=table,
         )
+        self._table = self.gateway.table
         self._socket = _bind(settings.host, settings.port)
         self.url = settings.address(self._socket.getsockname()[1])
 
@@ -173,9 +182,15 @@ class Service:
     def run(self, on_started: Callable[[], None]) -> None:
         """Serve until SIGINT or SIGTERM, then end calls and episodes in order. For a process of its own.
 
+        SIGTERM first drains: new episodes are refused, and those that live are played on until they end or the limit
+        is over. SIGINT lets the calls that are running finish, and waits for nobody else. A second signal ends a drain,
+        and waits for nothing.
+
         Args:
             on_started: Called once when requests are answered.
         """
+        # Each connection takes one.
+        allow_descriptors()
         config = uvicorn.Config(
             self.gateway,
             lifespan="on",
@@ -188,29 +203,65 @@ class Service:
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=self.settings.shutdown_seconds,
         )
-        server = _Server(config, on_started)
-        # Uvicorn raises the signals that it caught again, to whom was there before: so that is itself, and
-        # the process ends in peace.
+        server = _Server(config, on_started, self._table, self.settings.drain_seconds)
+        # Also while uvicorn does not: the process ends in peace whenever a signal comes.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, server.handle_exit)
         server.run(sockets=[self._socket])
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]):
+    def __init__(
+        self, config: uvicorn.Config, on_started: Callable[[], None], table: EpisodeTable, drain_seconds: float
+    ):
         super().__init__(config)
         self._on_started = on_started
+        self._table = table
+        self._drain_seconds = drain_seconds
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         self._on_started()
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._loop is None:
+            self.should_exit = True
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop, sig)
+
+    def _stop(self, number: int) -> None:
+        # Uvicorn stops listening as soon as it is to exit, so that a drain comes before.
+        if self.should_exit or self._draining is not None:
+            self.should_exit = self.force_exit = True
+            return
+        self._table.take_no_more()
+        if number == signal.SIGTERM and self._drain_seconds > 0 and self._table.live:
+            self._draining = asyncio.create_task(self._drain())
+        else:
+            self.should_exit = True
+
+    async def _drain(self) -> None:
+        live, seconds = self._table.live, self._drain_seconds
+        logger.info("draining: %d episodes may be played on, for %g s at most", live, seconds)
+        try:
+            await self._table.drain(seconds)
+            await asyncio.sleep(_LINGER_SECONDS)
+        finally:
+            self.should_exit = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # A call that is stuck in a thread would keep the process alive for as long as it is.
-        patience = threading.Timer(2 * (self.config.timeout_graceful_shutdown or 0), _leave)
+        seconds = self.config.timeout_graceful_shutdown or 0
+        patience = threading.Timer(seconds if self.force_exit else 2 * seconds, _leave)
         patience.daemon = True
         patience.start()
         await super().shutdown(sockets)
+        if self.force_exit:
+            # Which uvicorn leaves out then; it gives the episodes their outcomes.
+            await self.lifespan.shutdown()
 
 
 def _join(

@@ -48,6 +48,8 @@ Reason = Literal[
     "worker_lost",
     "deadline",
     "out_of_memory",
+    "upstream",
+    "refused",
     "shutdown",
 ]
 """Why an episode ended."""
@@ -244,10 +246,12 @@ class EpisodeLimits(_Wire):
 
     Attributes:
         max_steps: Tool calls after which an episode is truncated; `None` for no limit.
+        max_episodes: Episodes of it that may be live at once; `None` for no limit of its own.
         idle_seconds: Seconds without a call after which an episode expires.
     """
 
     max_steps: int | None = None
+    max_episodes: int | None = None
     idle_seconds: float
 
 

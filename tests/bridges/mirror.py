@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import anyio
 from mcp_types import ImageContent
 
-from envport import Environment, Step, Task, TaskSource, ToolDefinition, ToolError, tool
+from envport import Environment, Step, Task, TaskSource, ToolDefinition, ToolError, UpstreamLost, tool
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -133,3 +134,30 @@ class Slow(Environment):
         """Wait for 100 ms."""
         await anyio.sleep(0.1)
         return "waited"
+
+
+class Adapter(Guess):
+    """Adapts something that fails."""
+
+    @tool
+    def lose_upstream(self) -> str:
+        """Find that what it stands on is gone."""
+        raise UpstreamLost("a secret of the environment")
+
+
+class Held(Environment):
+    """Holds its calls until the test lets them go."""
+
+    runtime = "thread"
+    called: ClassVar = threading.Event()
+    let_go: ClassVar = threading.Event()
+
+    def reset(self, *, seed: int, task: Task | None) -> None:
+        """Begin."""
+
+    @tool
+    def hold(self) -> Step[str]:
+        """Wait."""
+        self.called.set()
+        assert self.let_go.wait(30)
+        return Step("held", reward=1.0)

@@ -21,7 +21,13 @@ from envport.registry import load
 from envport_bridges.trl import EnvironmentSpec
 from envport_bridges.trl.connection import _connections, connect
 
-REFERENCES = {"guess": "mirror:Guess", "mirror": "mirror:Mirror", "last": "mirror:LastCounts", "slow": "mirror:Slow"}
+REFERENCES = {
+    "guess": "mirror:Guess",
+    "mirror": "mirror:Mirror",
+    "last": "mirror:LastCounts",
+    "slow": "mirror:Slow",
+    "adapter": "mirror:Adapter",
+}
 
 
 @dataclass

@@ -7,15 +7,18 @@ import inspect
 import json
 import pickle
 import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from mirror import Guess
+from harness import running
+from mirror import Guess, Held
 from places import Place
 from tiny_model import calls, make_tokenizer
 from trl.chat_template_utils import add_response_schema, parse_response
 
 from envport.errors import ConfigurationError, EpisodeFailed, InvalidArguments, ToolError, UnknownTask
+from envport.registry import load
 from envport_bridges.trl import EnvironmentSpec, combine, episode_reward
 
 
@@ -155,18 +158,31 @@ def test_images_come_as_blocks_for_a_vision_model(place: Place):
     assert unreadable == [{"type": "text", "text": "[unreadable image: image/png]"}]
 
 
-def test_a_fault_of_the_environment_is_no_reward(place: Place, caplog: pytest.LogCaptureFixture):
-    environment = opened(place.spec("guess", num_tasks=1))
+@pytest.mark.parametrize(("name", "tool"), [("guess", "break_down"), ("adapter", "lose_upstream")])
+def test_a_fault_of_the_environment_is_no_reward(place: Place, name: str, tool: str, caplog: pytest.LogCaptureFixture):
+    environment = opened(place.spec(name, num_tasks=1))
     environment.guess(number=5)
     with pytest.raises(EpisodeFailed, match="fault of the environment") as raised:
-        environment.break_down()
+        getattr(environment, tool)()
     assert "secret" not in str(raised.value)
     assert (environment.reward, environment.score) == (None, None)
     assert environment.outcome.infrastructure
     assert episode_reward(environments=[environment]) == [None]
     with pytest.raises(EpisodeFailed, match="over and takes no more calls"):
         environment.guess(number=0)
-    assert "broke off in tool 'break_down'" in caplog.text
+    assert f"broke off in tool '{tool}'" in caplog.text
+
+
+def test_a_call_that_was_running_when_the_gateway_was_stopped_is_no_reward():
+    with running(load("mirror:Held")) as gateway, ThreadPoolExecutor() as threads:
+        environment = opened(EnvironmentSpec(f"{gateway.url}/environments/held", num_tasks=1))
+        call = threads.submit(environment.hold)
+        assert Held.called.wait(30)
+        gateway.run(lambda: gateway.gateway.table.drain(0))
+        Held.let_go.set()
+        assert call.result() == "held"
+        assert (environment.outcome.reason, environment.outcome.infrastructure) == ("shutdown", True)
+        assert environment.score is None
 
 
 def test_a_row_that_cannot_be_played_is_lost_and_raises_nothing(place: Place, caplog: pytest.LogCaptureFixture):

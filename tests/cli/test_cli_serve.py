@@ -90,7 +90,7 @@ def test_environments_are_served_from_files_with_options_and_under_other_names(o
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("mode", MODES)
 async def test_signals_stop_it_in_order_while_clients_are_connected(number: signal.Signals, mode: str):
-    with Served("counter") as served:
+    with Served("counter", "--drain-seconds", "0") as served:
         async with player(f"{served.url}/environments/counter/mcp", mode) as client:
             await started(client)
             assert await asyncio.to_thread(served.stop, number) == 0
@@ -99,7 +99,7 @@ async def test_signals_stop_it_in_order_while_clients_are_connected(number: sign
 
 
 async def test_a_call_that_never_ends_does_not_keep_it_alive(own: Path):
-    with Served("own.py:Own", "--shutdown-seconds", "1", cwd=own) as served:
+    with Served("own.py:Own", "--shutdown-seconds", "1", "--drain-seconds", "0", cwd=own) as served:
         async with player(f"{served.url}/environments/own/mcp") as client:
             episode_id = await started(client)
             stuck = asyncio.create_task(client.call_tool("wait", {"episode_id": episode_id}))
@@ -197,6 +197,27 @@ def test_limits_are_kept():
         assert [answer.status_code for answer in answers] == [201, 503]
         info = httpx2.get(f"{served.url}/environments/counter").json()
         assert info["limits"]["idle_seconds"] == 90
+
+
+def test_limits_of_environments_are_kept():
+    words = ("--wait-seconds", "0", "--max-episodes-per-environment", "2", "--max-episodes-of", "echo=1")
+    with Served("counter", "echo", *words) as served:
+        for name, most in (("counter", 2), ("echo", 1)):
+            assert httpx2.get(f"{served.url}/environments/{name}").json()["limits"]["max_episodes"] == most
+            answers = [httpx2.post(f"{served.url}/episodes", json={"environment": name}) for _ in range(most + 1)]
+            assert [answer.status_code for answer in answers] == [*[201] * most, 503]
+            assert f"environment '{name}'" in answers[-1].json()["error"]["message"]
+
+
+@pytest.mark.parametrize("said", ["echo", "echo=", "echo=0", "echo=-1", "echo=1.5", "echo=²", "=1"])
+def test_a_limit_of_an_environment_has_to_be_a_name_and_a_number(said: str):
+    assert "has to be NAME=N" in refused("serve", "echo", "--port", "0", "--max-episodes-of", said)
+
+
+def test_a_limit_for_what_is_not_served_or_given_twice_is_refused():
+    assert "'eco', which is not served" in refused("serve", "echo", "--port", "0", "--max-episodes-of", "eco=1")
+    twice = ("--max-episodes-of", "echo=1", "--max-episodes-of", "echo=2")
+    assert "given twice" in refused("serve", "echo", "--port", "0", *twice)
 
 
 @pytest.mark.parametrize("host", ["::1", "localhost"])

@@ -27,7 +27,8 @@ HEALTH = {
 }
 
 
-@pytest.fixture(scope="session")
+# Not for the session: its processes would be there when other tests count theirs.
+@pytest.fixture(scope="module")
 def two_nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 

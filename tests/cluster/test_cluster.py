@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
+import httpx2
 import pytest
 from command_line import envport, player, refused, text
 from conftest import SECRET, Player, Replicas
@@ -221,6 +222,20 @@ def test_past_the_capacity_of_all_hosts_requests_are_refused(replicas: Replicas)
                 break
             except AtCapacity:
                 assert time.monotonic() < deadline
+
+
+def test_a_replica_that_is_stopped_waits_for_no_episode_and_loses_none(replicas: Replicas):
+    one, other = replicas.start("--drain-seconds", "600"), replicas.start()
+    with Client(one.url) as control:
+        opened = control.open("far")
+    assert one.stop() == 0
+    ready = httpx2.get(f"{other.url}/readyz")
+    assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+    player = Player([other.url], opened.episode_id)
+    player.where()
+    player.close()
+    with Client(other.url) as control:
+        assert control.episode(opened.episode_id).status == "running"
 
 
 def test_replicas_have_to_agree(replicas: Replicas):

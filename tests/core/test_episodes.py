@@ -13,9 +13,11 @@ import pytest
 
 from envport import Environment, Progress, Step, Task, ToolDefinition, ToolError, tool
 from envport.clock import ManualClock
-from envport.episodes import Episode, Episodes, Limits
+from envport.episodes import CallResult, Episode, Episodes, Limits
 from envport.errors import (
     AtCapacity,
+    ConfigurationError,
+    Draining,
     EpisodeFailed,
     EpisodeOver,
     InvalidArguments,
@@ -804,3 +806,91 @@ async def test_a_principal_has_a_limit_of_its_own() -> None:
             await opened(table)
         assert caught.value.retry_after >= 1
         await table.open("play", principal="you")
+
+
+class Scarce(Play):
+    """There are two of it."""
+
+    max_episodes = 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [
+        ({}, 2),
+        ({"max_episodes_per_environment": 3}, 3),
+        ({"max_episodes_of": {"scarce": 1}}, 1),
+        ({"max_episodes_of": {"scarce": 4}, "max_episodes_per_environment": 1}, 4),
+    ],
+)
+async def test_an_environment_has_a_limit_of_its_own(limits: dict[str, Any], most: int) -> None:
+    specs = {"scarce": EnvironmentSpec("scarce", Scarce), "play": EnvironmentSpec("play", Play)}
+    table = Episodes(specs, Limits(wait_seconds=0, **limits))
+    async with table.run():
+        held = [await table.open("scarce", principal=ME) for _ in range(most)]
+        with pytest.raises(AtCapacity, match=f"all {most} episodes of environment 'scarce'"):
+            await table.open("scarce", principal="you")
+        await table.open("play", principal=ME)
+        await held[0].call("stop", {"how": "terminated"})
+        await table.open("scarce", principal="you")
+        with pytest.raises(AtCapacity, match="of environment 'scarce'"):
+            await table.reset(held[0])
+
+
+def test_a_limit_for_an_environment_that_is_not_served_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="'scarcity', which is not served; served: 'play'"):
+        Episodes({"play": EnvironmentSpec("play", Play)}, Limits(max_episodes_of={"scarcity": 1}))
+
+
+# Draining.
+
+
+async def test_a_drain_waits_for_the_live_ones_and_refuses_new_ones() -> None:
+    async with episodes(max_episodes=2, wait_seconds=60) as table:
+        over, live = await opened(table), await opened(table)
+        refused: list[str] = []
+
+        async def wait() -> None:
+            with pytest.raises(Draining):
+                await opened(table)
+            refused.append("waiting")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(table.drain, 60)
+            await anyio.wait_all_tasks_blocked()
+            assert refused == ["waiting"]
+            assert table.draining
+            await over.call("stop", {"how": "terminated"})
+            for work in (partial(opened, table), partial(table.reset, over)):
+                with pytest.raises(Draining):
+                    await work()
+            await table.reset(live)
+            assert await text(live, "count") == "1"
+            await live.call("stop", {"how": "terminated"})
+        assert (live.status, table.live) == ("terminated", 0)
+
+
+async def test_a_drain_ends_what_is_left_at_its_limit_without_cutting_calls_short() -> None:
+    async with episodes() as table:
+        idle, busy = await opened(table), await opened(table)
+        results: list[CallResult] = []
+
+        async def call() -> None:
+            results.append(await busy.call("wait", {}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+            await table.drain(0.01)
+            for episode in (idle, busy):
+                assert episode.outcome is not None
+                outcome = (episode.status, episode.outcome.reason, episode.outcome.infrastructure)
+                assert outcome == ("closed", "shutdown", True)
+                assert episode.reward is None
+            assert results == []
+            GATES[0].set()
+        assert len(results) == 1
+        await anyio.wait_all_tasks_blocked()
+        assert table.live == 0

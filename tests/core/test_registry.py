@@ -226,6 +226,10 @@ def test_an_environment_class_is_checked_when_it_is_defined() -> None:
         class Mean(Environment):
             reward = "mean"  # type: ignore[assignment]
 
+    for most in (0, -1, 1.5, True, "two"):
+        with pytest.raises(InvalidEnvironment, match=r"max_episodes is .*; allowed: a whole number from 1, or None"):
+            type("Few", (Environment,), {"max_episodes": most, "reset": Environment.reset})
+
 
 def test_the_gateway_does_not_import_what_it_serves() -> None:
     code = (

@@ -207,6 +207,30 @@ def test_nothing_scored_is_no_success(tmp_path: Path):
     assert result["reward"]["mean"] is None
 
 
+UPSTREAM = """
+from envport import Environment, Step, UpstreamLost, tool
+
+
+class Browser(Environment):
+    def reset(self, *, seed, task):
+        self.lost = seed % 2 == 0
+
+    @tool
+    def look(self) -> Step[str]:
+        if self.lost:
+            raise UpstreamLost("the browser is gone")
+        return Step("seen", reward=1.0, terminated=True)
+"""
+
+
+def test_what_an_environment_stands_on_is_no_fault_of_the_player(tmp_path: Path):
+    (tmp_path / "browser.py").write_text(UPSTREAM)
+    (result,) = documents("./browser.py:Browser", "--policy", "random", "--num-tasks", "12")
+    assert result["infrastructure_failures"] > 0
+    assert result["episodes"] + result["infrastructure_failures"] == 12
+    assert result["reward"]["mean"] == 1.0
+
+
 def test_without_the_extra_the_commands_say_what_to_install(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util\nfind = importlib.util.find_spec\n"

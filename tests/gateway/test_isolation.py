@@ -105,15 +105,15 @@ async def test_a_minted_token_opens_no_session(era: Era):
 
 async def test_a_principal_at_its_own_limit_does_not_hold_up_the_others():
     admission = Admission(capacity=10, per_principal=1, max_waiting=1, wait_seconds=30)
-    await admission.acquire("greedy")
+    await admission.acquire("greedy", "play")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(admission.acquire, "greedy")
+        tasks.start_soon(admission.acquire, "greedy", "play")
         await anyio.wait_all_tasks_blocked()
         with pytest.raises(AtCapacity):
-            await admission.acquire("greedy")
-        await admission.acquire("modest")
+            await admission.acquire("greedy", "play")
+        await admission.acquire("modest", "play")
         assert admission.held == 2
-        admission.release("greedy")
+        admission.release("greedy", "play")
     assert admission.held == 2
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import httpx2
 import pytest
 from harness import running
 from runtime_environments import SECRET, Everything, Gentle
@@ -11,7 +12,7 @@ from runtimes import KINDS, play, serving
 from envport import Client, Task
 from envport.environment import RuntimeKind
 from envport.episodes import CallResult, Episode
-from envport.errors import EpisodeFailed, EpisodeOver, InvalidArguments
+from envport.errors import EpisodeFailed, EpisodeOver, InvalidArguments, InvalidRequest
 from envport.registry import EnvironmentSpec, load
 
 EVERYTHING = EnvironmentSpec("everything", Everything)
@@ -139,6 +140,70 @@ async def test_what_breaks_ends_the_episode_and_says_nothing_of_the_inside(
     assert SECRET not in f"{failed.value} {episode.outcome}"
     if tool == "boom":
         assert SECRET in caplog.text, "the log does not say what happened"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("spec", [EVERYTHING, GENTLE], ids=lambda spec: spec.name)
+async def test_an_environment_says_that_what_it_stands_on_has_failed(
+    kind: RuntimeKind, spec: EnvironmentSpec, caplog: pytest.LogCaptureFixture
+):
+    async with serving(spec, runtime=kind) as episodes:
+        episode = await episodes.open(spec.name, principal="me")
+        with pytest.raises(EpisodeFailed, match=r"has failed\. The episode has ended") as failed:
+            await episode.call("lose", {})
+        assert episodes.live == 0
+    assert episode.outcome is not None
+    assert (episode.status, episode.outcome.reason, episode.outcome.infrastructure) == ("failed", "upstream", True)
+    assert episode.reward is None
+    assert SECRET not in f"{failed.value} {episode.outcome}"
+    assert SECRET in caplog.text
+    if spec is EVERYTHING:
+        assert "by the server" in caplog.text, "the log does not say what caused it"
+
+
+def starting(how: str) -> Task:
+    return Task(id=how, metadata={"at_reset": how})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_same_while_it_begins(kind: RuntimeKind):
+    async with serving(EVERYTHING, runtime=kind) as episodes:
+        with pytest.raises(EpisodeFailed, match="has failed"):
+            await episodes.open("everything", principal="me", task=starting("lose"))
+        assert episodes.live == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_task_that_the_environment_refuses_is_the_callers_mistake(
+    kind: RuntimeKind, caplog: pytest.LogCaptureFixture
+):
+    async with serving(EVERYTHING, runtime=kind, max_episodes=1, wait_seconds=0) as episodes:
+        for _ in range(2):
+            # The place is given back each time.
+            with pytest.raises(InvalidRequest, match="There is no such level"):
+                await episodes.open("everything", principal="me", task=starting("refuse"))
+        episode = await episodes.open("everything", principal="me", task=starting("well"))
+        with pytest.raises(InvalidRequest, match="There is no such level"):
+            await episodes.reset(episode, task=starting("refuse"))
+        assert episode.outcome is not None
+        assert (episode.status, episode.outcome.reason, episode.reward) == ("failed", "refused", None)
+        assert episodes.live == 0
+        await episodes.reset(episode, task=starting("well"))
+        assert episode.status == "running"
+        await episode.call("draw", {})
+    assert not caplog.records, "a mistake of the caller's is no fault to be logged"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_refused_task_is_a_refused_request(kind: RuntimeKind):
+    with running(EVERYTHING, runtime=kind) as gateway, Client(gateway.url) as control:
+        with pytest.raises(InvalidRequest, match="There is no such level"):
+            control.open("everything", task=starting("refuse"))
+        body = {"environment": "everything", "task": starting("refuse").model_dump()}
+        assert httpx2.post(f"{gateway.url}/episodes", json=body).status_code == 422
+        assert httpx2.get(f"{gateway.url}/readyz").json()["live"] == 0
+        with pytest.raises(EpisodeFailed, match="has failed"):
+            control.open("everything", task=starting("lose"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

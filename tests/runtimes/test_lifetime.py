@@ -18,7 +18,7 @@ from runtimes import KINDS, descendants, play, serving
 from envport import Client, Environment, Step, Task, tool
 from envport.checker import check_environment
 from envport.clock import ManualClock
-from envport.episodes import Episodes
+from envport.episodes import EpisodeTable
 from envport.errors import EpisodeFailed, InvalidEnvironment
 from envport.registry import EnvironmentSpec, load
 from envport.runtimes import kind_for, runtime_for
@@ -277,7 +277,7 @@ def test_the_control_plane_tells_how_an_episode_ended():
     with running(EnvironmentSpec("faulty", Faulty)) as gateway, Client(gateway.url) as control:
         opened = control.open("faulty")
         os.kill(int(opened.observation.text), signal.SIGKILL)
-        gateway.run(lambda: _ended(gateway.gateway.episodes, opened.episode_id))
+        gateway.run(lambda: _ended(gateway.gateway.table, opened.episode_id))
         info = control.episode(opened.episode_id)
     assert info.outcome is not None
     assert (info.status, info.outcome.reason, info.outcome.infrastructure) == ("failed", "worker_lost", True)
@@ -285,7 +285,7 @@ def test_the_control_plane_tells_how_an_episode_ended():
     assert info.reward is None
 
 
-async def _ended(episodes: Episodes, handle: str) -> None:
+async def _ended(table: EpisodeTable, handle: str) -> None:
     """Wait until the table knows of an end, by opening another episode, which the zygote does after telling of it."""
-    while episodes.look_up(handle, "local").status == "running":
-        episodes.close_soon(await episodes.open("faulty", principal="local"))
+    while (await table.info(handle, "local")).status == "running":
+        await table.close((await table.open("faulty", principal="local")).handle, "local")

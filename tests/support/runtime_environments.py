@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from envport import Environment, Progress, Step, Task, ToolError, tool
+from envport import Environment, Progress, Step, Task, ToolError, UpstreamLost, tool
 
 SECRET = "hunter2-lies-in-the-traceback"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
@@ -38,6 +38,11 @@ class Everything(Environment):
         self._options = [list(numbers), str(folder), type(folder).__name__]
 
     def reset(self, *, seed: int, task: Task | None) -> list[Any]:
+        match task.metadata.get("at_reset") if task else None:
+            case "refuse":
+                raise ToolError("There is no such level. \ud800")
+            case "lose":
+                raise UpstreamLost(SECRET)
         self._drawn = self.rng.random()
         return [self._greeting, PNG, {"seed": seed, "drawn": self._drawn, "task": task.model_dump() if task else None}]
 
@@ -90,6 +95,14 @@ class Everything(Environment):
     def refuse(self) -> str:
         """Refuse in words."""
         raise ToolError("The door is locked. \ud800")
+
+    @tool
+    def lose(self) -> str:
+        """Find that what it stands on is gone."""
+        try:
+            raise ConnectionResetError("by the server")
+        except ConnectionError as error:
+            raise UpstreamLost(SECRET) from error
 
     @tool
     def boom(self) -> str:
@@ -164,6 +177,12 @@ class Gentle(Environment):
         """Refuse in words."""
         await asyncio.sleep(0)
         raise ToolError("Not now.")
+
+    @tool
+    async def lose(self) -> str:
+        """Find that what it stands on is gone."""
+        await asyncio.sleep(0)
+        raise UpstreamLost(SECRET)
 
     async def close(self) -> None:
         self._ticking.cancel()

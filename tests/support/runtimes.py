@@ -41,7 +41,10 @@ def descriptors() -> list[str]:
 
 
 def descendants(pid: int) -> list[tuple[int, str]]:
-    """The processes below a process, with their states (`Z` for zombies)."""
+    """The processes below a process, with their states (`Z` for zombies).
+
+    Without the one that Python's multiprocessing starts at its first use and keeps as long as the process lives.
+    """
     parents: dict[int, list[tuple[int, str]]] = {}
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError):
@@ -52,7 +55,15 @@ def descendants(pid: int) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     left = [pid]
     while left:
-        below = parents.get(left.pop(), [])
+        below = [it for it in parents.get(left.pop(), []) if not _is_resource_tracker(it[0])]
         found.extend(below)
         left.extend(child for child, _ in below)
     return found
+
+
+def _is_resource_tracker(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"multiprocessing.resource_tracker" in file.read()
+    except OSError:
+        return False

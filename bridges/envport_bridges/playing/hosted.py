@@ -30,7 +30,9 @@ def main() -> None:
     asked = json.loads(sys.stdin.readline())
     try:
         spec = _load(asked["reference"])
-        service = Service(Settings(port=0, limits=_LIMITS), [spec], {"ENVPORT_TOKEN": asked["token"]})
+        # The evaluation closes its episodes before it ends, so there is nobody to wait for.
+        settings = Settings(port=0, limits=_LIMITS, drain_seconds=0)
+        service = Service(settings, [spec], {"ENVPORT_TOKEN": asked["token"]})
     except EnvportError as error:
         _say(error={"code": error.code, "message": str(error)})
         return

@@ -140,4 +140,8 @@ def _outcome(meta: Mapping[str, Any]) -> Outcome | None:
         return None
     status = "terminated" if meta.get("envport/terminated") else "truncated"
     steps = meta.get("envport/step", 0)
+    if meta.get("envport/infrastructure"):
+        return Outcome(
+            status="failed", reason=reason, message=f"It was cut short after {steps} steps.", infrastructure=True
+        )
     return Outcome(status=status, reason=reason, message=f"It {status} after {steps} steps.")

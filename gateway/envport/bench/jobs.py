@@ -13,7 +13,8 @@ class Job:
     """Work for the load generator.
 
     Attributes:
-        kind: `calls` of the tool; `opens` of episodes; `hold` episodes open, each called once, and leave them.
+        kind: `calls` of the tool; `opens` of episodes; `hold` episodes open, each called once, and leave them;
+            `stay` connected, each in an episode of its own that was called, until this process is killed.
         target: Name of the target.
         url: Where its server is.
         pid: The server's process.
@@ -21,7 +22,7 @@ class Job:
         count: How many calls or episodes in all.
     """
 
-    kind: Literal["calls", "opens", "hold"]
+    kind: Literal["calls", "opens", "hold", "stay"]
     target: str
     url: str
     pid: int

@@ -22,7 +22,7 @@ from envport.bench.jobs import Job, Sample
 from envport.bench.processes import cpu_seconds
 from envport.bench.targets import TARGETS, Target
 
-__all__ = ["main"]
+__all__ = ["BadAnswer", "Caller", "Refused", "main"]
 
 _MODERN, _LEGACY = "2026-07-28", "2025-11-25"
 _CLIENT = {"name": "envport-bench", "version": "1"}
@@ -36,6 +36,19 @@ _ACCEPT = {"Content-Type": "application/json", "Accept": "application/json, text
 
 class BadAnswer(Exception):
     """A server answered something else than what it was asked for."""
+
+
+class Refused(BadAnswer):
+    """The gateway had no room, and said so as it promises to.
+
+    Args:
+        message: What it said.
+        retry_after: Seconds after which it wants to be asked again.
+    """
+
+    def __init__(self, message: str, retry_after: float):
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Caller:
@@ -55,8 +68,14 @@ class Caller:
             timeout=aiohttp.ClientTimeout(total=60),
         )
         self._episode = ""
-        self._headers: dict[str, str] = {}
+        routing = {"MCP-Protocol-Version": _MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "echo"}
+        self._headers = _ACCEPT if target.era == "legacy" else _ACCEPT | routing
         self._calls = 0
+
+    @property
+    def episode(self) -> str:
+        """The handle of the episode that it plays."""
+        return self._episode
 
     @property
     def _path(self) -> str:
@@ -68,15 +87,16 @@ class Caller:
             self._episode = await self.open_episode()
         if self._target.era == "legacy":
             await self._begin_session()
-        else:
-            routing = {"MCP-Protocol-Version": _MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "echo"}
-            self._headers = _ACCEPT | routing
         return self
 
     async def open_episode(self) -> str:
         """Open an episode; its handle."""
         _, body = await self._request("POST", "/episodes", {"environment": "echo"}, expect=201)
         return json.loads(body)["episode_id"]
+
+    def sit_down(self, handle: str) -> None:
+        """Play this episode from now on."""
+        self._episode = handle
 
     async def call(self) -> None:
         """Call the tool, and check what it says."""
@@ -104,16 +124,21 @@ class Caller:
             await self.close_episode(self._episode)
         await self.hang_up()
 
-    async def close_episode(self, handle: str) -> None:
-        """Close an episode."""
-        await self._request("DELETE", f"/episodes/{handle}")
+    async def close_episode(self, handle: str) -> dict[str, Any]:
+        """Close an episode; its last state."""
+        _, body = await self._request("DELETE", f"/episodes/{handle}")
+        return json.loads(body)
+
+    async def readiness(self) -> dict[str, Any]:
+        """What the gateway says of itself."""
+        _, body = await self._request("GET", "/readyz")
+        return json.loads(body)
 
     async def hang_up(self) -> None:
         """Close the connection and leave everything else as it is."""
         await self._http.close()
 
     async def _begin_session(self) -> None:
-        self._headers = _ACCEPT
         params = {"protocolVersion": _LEGACY, "capabilities": {}, "clientInfo": _CLIENT}
         first = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
         headers, _ = await self._request("POST", self._path, first)
@@ -127,6 +152,8 @@ class Caller:
         headers = self._headers if path == self._path else _ACCEPT
         async with self._http.request(method, path, data=data, headers=headers) as response:
             body = await response.read()
+            if response.status == 503 and "Retry-After" in response.headers:
+                raise Refused(f"{method} {path} was refused: {body[:500]!r}", float(response.headers["Retry-After"]))
             if response.status != expect:
                 raise BadAnswer(f"{method} {path} was answered {response.status}, not {expect}: {body[:500]!r}")
             return response.headers, body
@@ -187,7 +214,18 @@ async def _hold(job: Job) -> Sample:
     return sample
 
 
-_KINDS = {"calls": _calls, "opens": _opens, "hold": _hold}
+_staying: list[Caller] = []
+
+
+async def _stay(job: Job) -> Sample:
+    callers = [Caller(TARGETS[job.target], job.url) for _ in range(job.callers)]
+    await asyncio.gather(*(caller.begin() for caller in callers))
+    sample = await _measure(job.pid, callers, max(1, job.count // job.callers), Caller.call)
+    _staying.extend(callers)
+    return sample
+
+
+_KINDS = {"calls": _calls, "opens": _opens, "hold": _hold, "stay": _stay}
 
 
 async def main() -> None:

@@ -71,6 +71,11 @@ class Process:
             self._process.stdin.flush()
         return self.read()
 
+    def kill(self) -> None:
+        """Kill it by SIGKILL, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
+
     def read(self) -> str:
         """Wait for a line.
 

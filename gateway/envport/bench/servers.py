@@ -18,6 +18,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
 from envport.bench.targets import ServerKind
+from envport.episodes import Limits
 from envport.registry import load
 from envport.serving import Service, Settings
 
@@ -116,11 +117,16 @@ def _stop_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def main(kind: str) -> None:
-    """Serve on a free port of loopback, print the address, and stop when standard input ends."""
+def main(kind: str, limits: str = "{}") -> None:
+    """Serve on a free port of loopback, print the address, and stop when standard input ends.
+
+    Args:
+        kind: What to serve.
+        limits: The fields of `Limits` that are not as usual, as JSON.
+    """
     if kind not in get_args(ServerKind):
         raise SystemExit(f"there is no server {kind!r}; there are {', '.join(get_args(ServerKind))}")
-    service = Service(Settings(port=0), [load("echo")], {})
+    service = Service(Settings(port=0, limits=Limits(**json.loads(limits)), drain_seconds=0), [load("echo")], {})
     if floor := _FLOORS.get(cast("ServerKind", kind)):
         # In the place of the gateway, so that it is served in the very same way.
         service.gateway = cast("Gateway", _Floor(floor()))
@@ -129,4 +135,4 @@ def main(kind: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
@@ -98,6 +99,20 @@ def serve(
         int | None,
         typer.Option(min=1, help="Live episodes of one principal; no limit if not given.", rich_help_panel=_LIMITS),
     ] = _DEFAULTS.max_episodes_per_principal,
+    max_episodes_per_environment: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Live episodes of one environment; as each declares if not given.", rich_help_panel=_LIMITS
+        ),
+    ] = _DEFAULTS.max_episodes_per_environment,
+    max_episodes_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=N",
+            help="The same for the environment of that name. May be repeated.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = None,
     idle_seconds: Annotated[
         float, typer.Option(min=1, help="An episode expires after so long without a call.", rich_help_panel=_LIMITS)
     ] = _DEFAULTS.idle_seconds,
@@ -136,6 +151,15 @@ def serve(
             rich_help_panel=_CLUSTER,
         ),
     ] = None,
+    drain_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="How long episodes may be played on after SIGTERM, while new ones are refused. Ctrl-C does not wait "
+            "for them.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = Settings.drain_seconds,
     shutdown_seconds: Annotated[
         int,
         typer.Option(
@@ -166,12 +190,15 @@ def serve(
         limits=Limits(
             max_episodes=max_episodes,
             max_episodes_per_principal=max_episodes_per_principal,
+            max_episodes_per_environment=max_episodes_per_environment,
+            max_episodes_of=_by_name(max_episodes_of or ()),
             idle_seconds=idle_seconds,
             wait_seconds=wait_seconds,
         ),
         runtime=runtime.value if runtime is not None and runtime is not Runtime.RAY else None,
         ray=_ray(runtime, ray_address, ray_namespace, ray_resource),
         access_log=log_level is LogLevel.DEBUG,
+        drain_seconds=drain_seconds,
         shutdown_seconds=shutdown_seconds,
     )
     with exporting_traces(os.environ):
@@ -189,6 +216,20 @@ def _ray(runtime: Runtime | None, address: str | None, namespace: str, resource:
     if address is not None or resource is not None:
         raise ConfigurationError("--ray-address and --ray-resource are for --runtime ray")
     return None
+
+
+def _by_name(said: Iterable[str]) -> dict[str, int]:
+    limits: dict[str, int] = {}
+    for words in said:
+        name, _, number = words.partition("=")
+        if not name or not number.isascii() or not number.isdigit() or int(number) < 1:
+            raise typer.BadParameter(
+                f"{words!r} has to be NAME=N, with a whole number from 1", param_hint="--max-episodes-of"
+            )
+        if name in limits:
+            raise typer.BadParameter(f"{name!r} is given twice", param_hint="--max-episodes-of")
+        limits[name] = int(number)
+    return limits
 
 
 def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat) -> None:

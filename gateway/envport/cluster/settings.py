@@ -42,8 +42,11 @@ class ClusterSettings:
             secret: The shared key; one is drawn if not given, which counts only if this replica is the first.
 
         Raises:
-            ConfigurationError: An environment cannot be found by another process.
+            ConfigurationError: An environment cannot be found by another process, or a limit is set for one that is
+                not there.
         """
+        environments = list(environments)
+        limits.require(spec.name for spec in environments)
         origins = {spec.name: Origin.of(spec).data() for spec in environments}
         return cls(version("envport"), origins, asdict(limits), secret or secrets.token_urlsafe(32))
 

@@ -13,9 +13,9 @@ from typing import Any
 from envport.cluster.handles import Handles, Route
 from envport.cluster.host import HostLoad, OpenedThere
 from envport.cluster.hosts import HostLost, Hosts
-from envport.episodes import CallResult, Found, Limits, Opening
+from envport.episodes import CallResult, Found, Limits, Opening, Preparation
 from envport.episodes.base import ChosenTask
-from envport.errors import AtCapacity, EnvportError, EpisodeFailed, UnknownEnvironment, UnknownEpisode
+from envport.errors import AtCapacity, Draining, EnvportError, EpisodeFailed, UnknownEnvironment, UnknownEpisode
 from envport.registry import EnvironmentSpec
 from envport.runtimes import ProgressSink
 from envport.types import EpisodeInfo, Outcome, Trajectory
@@ -48,6 +48,7 @@ class ClusterTable:
         # Opened since the host last said its load.
         self._opened: dict[str, int] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._draining = False
 
     @property
     def environments(self) -> Mapping[str, EnvironmentSpec]:
@@ -68,6 +69,27 @@ class ClusterTable:
     def live(self) -> int:
         """How many episodes hold resources on all hosts, as they last said."""
         return sum(load.live for load in self._loads.values())
+
+    @property
+    def draining(self) -> bool:
+        """Whether this replica opens no more episodes."""
+        return self._draining
+
+    @property
+    def preparations(self) -> Mapping[str, Preparation]:
+        """Whether any host answers; it prepares an environment when it starts."""
+        preparation = (
+            Preparation("ready") if self._loads else Preparation("failed", "no machine of the cluster answers")
+        )
+        return dict.fromkeys(self._environments, preparation)
+
+    def take_no_more(self) -> None:
+        """Open no more episodes by this replica."""
+        self._draining = True
+
+    async def drain(self, seconds: float) -> None:
+        """Open no more episodes by this replica. Nothing is lost with it: the others play what the hosts run."""
+        self.take_no_more()
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -101,6 +123,8 @@ class ClusterTable:
     ) -> Opening:
         """Open an episode on the host that has most room."""
         spec = self.environment(environment)
+        if self._draining:
+            raise Draining
         wanted = {
             "environment": environment,
             "principal": principal,

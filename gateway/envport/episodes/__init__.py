@@ -7,6 +7,7 @@ from envport.episodes.limits import Limits
 from envport.episodes.local import LocalTable
 from envport.episodes.observer import EpisodeObserver, Unobserved
 from envport.episodes.play import CallResult, EpisodeRequest
+from envport.episodes.readiness import Preparation
 from envport.episodes.table import Episodes, choose
 from envport.episodes.watched import WatchedTable
 
@@ -22,6 +23,7 @@ __all__ = [
     "Limits",
     "LocalTable",
     "Opening",
+    "Preparation",
     "Unobserved",
     "WatchedTable",
     "choose",

@@ -3,97 +3,161 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import anyio
 
-from envport.errors import AtCapacity
+from envport.errors import AtCapacity, Draining
 
 __all__ = ["Admission"]
 
 
-class Admission:
-    """Counts the episodes that hold resources, in all and by principal.
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    principal: str
+    environment: str
+    called: anyio.Event = field(default_factory=anyio.Event)
+    admitted: bool = False
 
-    A request past capacity waits its turn for a bounded time, in a queue of bounded length.
+
+class Admission:
+    """Counts the episodes that hold resources: in all, by principal, and by environment.
+
+    A request past one of the limits waits its turn for a bounded time, in a queue of bounded length. It is overtaken
+    only by those whose own limits have room where one of its own has none.
 
     Args:
         capacity: Episodes in all.
         per_principal: Episodes of one principal; `None` for no limit but `capacity`.
         max_waiting: How many requests may wait.
         wait_seconds: How long one waits before it is refused.
+        per_environment: Episodes of an environment, by its name; no limit but `capacity` for those not named.
     """
 
-    def __init__(self, capacity: int, per_principal: int | None, max_waiting: int, wait_seconds: float):
+    def __init__(
+        self,
+        capacity: int,
+        per_principal: int | None,
+        max_waiting: int,
+        wait_seconds: float,
+        per_environment: Mapping[str, int] | None = None,
+    ):
         self._capacity = capacity
         self._per_principal = per_principal
+        self._per_environment = per_environment or {}
         self._max_waiting = max_waiting
         self._wait_seconds = wait_seconds
-        self._held: Counter[str] = Counter()
-        self._waiting: deque[tuple[str, anyio.Event]] = deque()
+        self._held = 0
+        self._by_principal: Counter[str] = Counter()
+        self._by_environment: Counter[str] = Counter()
+        self._waiting: deque[_Waiter] = deque()
+        self._closed = False
+        self._emptied = anyio.Event()
 
     @property
     def held(self) -> int:
         """How many places are taken."""
-        return self._held.total()
+        return self._held
 
     @property
     def waiting(self) -> int:
         """How many requests wait for a place."""
         return len(self._waiting)
 
-    async def acquire(self, principal: str) -> None:
+    @property
+    def closed(self) -> bool:
+        """Whether nobody is let in any more."""
+        return self._closed
+
+    async def acquire(self, principal: str, environment: str) -> None:
         """Take a place, waiting for it if need be.
 
         Raises:
             AtCapacity: None came free in time, or too many are waiting already.
+            Draining: Nobody is let in any more.
         """
+        if self._closed:
+            raise Draining
         # Whoever waits has no room, or would have been let in: nobody is overtaken.
-        if self._room(principal):
-            self._held[principal] += 1
+        if self._full(principal, environment) is None:
+            self._take(principal, environment)
             return
         if len(self._waiting) >= self._max_waiting or self._wait_seconds <= 0:
-            raise self._refusal(principal)
-        place = (principal, anyio.Event())
-        self._waiting.append(place)
+            raise self._refusal(principal, environment)
+        waiter = _Waiter(principal, environment)
+        self._waiting.append(waiter)
         try:
             with anyio.move_on_after(self._wait_seconds):
-                await place[1].wait()
+                await waiter.called.wait()
         except BaseException:
             # The caller went away; a place that came in the same moment goes to the next one.
-            if place[1].is_set():
-                self.release(principal)
+            if waiter.admitted:
+                self.release(principal, environment)
             raise
         finally:
-            if place in self._waiting:
-                self._waiting.remove(place)
-        if not place[1].is_set():
-            raise self._refusal(principal)
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+        if not waiter.admitted:
+            raise Draining if self._closed else self._refusal(principal, environment)
 
-    def release(self, principal: str) -> None:
+    def release(self, principal: str, environment: str) -> None:
         """Give a place back."""
-        self._held[principal] -= 1
-        if not self._held[principal]:
-            del self._held[principal]
-        self._wake()
+        self._held -= 1
+        for counter, key in ((self._by_principal, principal), (self._by_environment, environment)):
+            counter[key] -= 1
+            if not counter[key]:
+                del counter[key]
+        self._call()
+        if not self._held:
+            self._emptied.set()
 
-    def _room(self, principal: str) -> bool:
-        if self._per_principal is not None and self._held[principal] >= self._per_principal:
-            return False
-        return self.held < self._capacity
+    def close(self) -> None:
+        """Let nobody in any more; those who wait are refused now."""
+        self._closed = True
+        while self._waiting:
+            self._waiting.popleft().called.set()
 
-    def _wake(self) -> None:
-        for place in list(self._waiting):
-            principal, event = place
-            if self._room(principal):
-                self._held[principal] += 1
-                self._waiting.remove(place)
-                event.set()
+    async def emptied(self) -> None:
+        """Wait until no place is taken."""
+        while self._held:
+            self._emptied = anyio.Event()
+            await self._emptied.wait()
 
-    def _refusal(self, principal: str) -> AtCapacity:
-        own = self._per_principal is not None and self._held[principal] >= self._per_principal
-        limit = f"your {self._per_principal} episodes" if own else f"all {self._capacity} episodes"
+    def _take(self, principal: str, environment: str) -> None:
+        self._held += 1
+        self._by_principal[principal] += 1
+        self._by_environment[environment] += 1
+
+    def _call(self) -> None:
+        """Let in those who wait and have room now, in the order in which they came."""
+        for waiter in list(self._waiting):
+            if self._held >= self._capacity:
+                return
+            if self._full(waiter.principal, waiter.environment) is None:
+                self._take(waiter.principal, waiter.environment)
+                self._waiting.remove(waiter)
+                waiter.admitted = True
+                waiter.called.set()
+
+    def _full(self, principal: str, environment: str) -> tuple[str, str] | None:
+        """The limit that has no room, by its name and in words; `None` if all have."""
+        if self._per_principal is not None and self._by_principal[principal] >= self._per_principal:
+            return "principal", f"your {self._per_principal} episodes"
+        most = self._per_environment.get(environment)
+        if most is not None and self._by_environment[environment] >= most:
+            return "environment", f"all {most} episodes of environment {environment!r}"
+        return self._all if self._held >= self._capacity else None
+
+    @property
+    def _all(self) -> tuple[str, str]:
+        return "total", f"all {self._capacity} episodes"
+
+    def _refusal(self, principal: str, environment: str) -> AtCapacity:
+        # One that waited may be refused in the moment in which room came: it is told of the gateway's limit.
+        limit, words = self._full(principal, environment) or self._all
         return AtCapacity(
-            f"No room for another episode: {limit} are in use. Close one, or try again in a while.",
+            f"No room for another episode: {words} are in use. Close one, or try again in a while.",
             retry_after=max(1.0, self._wait_seconds),
-            limit="principal" if own else "total",
+            limit=limit,
         )

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
+from envport.episodes.readiness import Preparation
 from envport.registry import EnvironmentSpec
 from envport.runtimes import ProgressSink
 from envport.types import EpisodeInfo, Observation, Task, Trajectory
@@ -76,6 +77,28 @@ class EpisodeTable(Protocol):
         """How many episodes hold resources."""
         ...
 
+    @property
+    def draining(self) -> bool:
+        """Whether new episodes are no longer taken here."""
+        ...
+
+    @property
+    def preparations(self) -> Mapping[str, Preparation]:
+        """How far the preparing of each environment is, by its name."""
+        ...
+
+    def take_no_more(self) -> None:
+        """Refuse new episodes from now on, also those for which a request waits; the others are played on."""
+        ...
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse new episodes, and do not end before those that would be lost with this gateway have ended.
+
+        Args:
+            seconds: After so long they are ended.
+        """
+        ...
+
     def run(self) -> AbstractAsyncContextManager[None]:
         """Run what has to run beside the requests."""
         ...
@@ -113,6 +136,7 @@ class EpisodeTable(Protocol):
             UnknownTask: It has no such split or task.
             InvalidRequest: The seed or the task is malformed.
             AtCapacity: There was no room in time.
+            Draining: New episodes are no longer taken here.
             EpisodeFailed: The environment broke.
         """
         ...
@@ -172,6 +196,7 @@ class EpisodeTable(Protocol):
         Raises:
             UnknownTask: There is no such split or task.
             AtCapacity: It had ended, and there is no room for another live one.
+            Draining: It had ended, and new episodes are no longer taken here.
             EpisodeFailed: The environment broke.
         """
         ...

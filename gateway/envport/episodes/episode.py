@@ -18,9 +18,11 @@ from envport.errors import (
     EpisodeFailed,
     EpisodeOver,
     InvalidArguments,
+    InvalidRequest,
     ToolError,
     UnknownEpisode,
     UnknownTool,
+    UpstreamLost,
     WorkerLost,
 )
 from envport.registry import EnvironmentSpec
@@ -120,6 +122,7 @@ class Episode:
         """Make the environment and reset it.
 
         Raises:
+            InvalidRequest: The environment refused what it was to begin with; the episode has ended as failed.
             EpisodeFailed: The environment broke; the episode has ended as failed.
         """
         token = episode_at_hand.set(self.subject)
@@ -138,6 +141,7 @@ class Episode:
 
         Raises:
             UnknownEpisode: It was closed or has expired.
+            InvalidRequest: The environment refused what it was to begin with; the episode has ended as failed.
             EpisodeFailed: The environment broke; the episode has ended as failed.
         """
         self._callers += 1
@@ -299,6 +303,12 @@ class Episode:
         try:
             self._worker = await self._runtime.open(self.spec, self._bounds, self._lost_between_calls)
             self.first_observation = await self._worker.reset(seed=self.request.seed, task=self.request.task)
+        except ToolError as refused:
+            # As it is shown everywhere, without what no wire carries.
+            why = text_observation(str(refused)).text
+            self.end("failed", "refused", f"The environment refused to begin: {why}", infrastructure=True)
+            await self._retire()
+            raise InvalidRequest(why) from None
         except (Exception, SystemExit) as error:
             await self._fail(error, "while it was being reset")
         if self.status == "opening":
@@ -427,15 +437,18 @@ class Episode:
             what = error.message
             self._end_lost(error, where)
         else:
+            reason: Reason = "environment_error"
+            if isinstance(error, UpstreamLost):
+                what, reason = "What the environment stands on has failed.", "upstream"
             logger.exception(
                 "episode %s: environment %s broke %s",
                 self.handle,
                 self.spec.name,
                 where,
                 exc_info=error,
-                extra=self.subject.fields("environment_error"),
+                extra=self.subject.fields(reason),
             )
-            self.end("failed", "environment_error", f"{what} {_NOT_THE_PLAYER}", infrastructure=True)
+            self.end("failed", reason, f"{what} {_NOT_THE_PLAYER}", infrastructure=True)
         await self._retire()
         raise EpisodeFailed(
             f"{what} The episode has ended. This is a fault of the environment, not of your call. Start a new episode."

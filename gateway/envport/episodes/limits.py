@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
+from envport.errors import ConfigurationError
 from envport.registry import EnvironmentSpec
 from envport.runtimes import Bounds
 
@@ -17,6 +19,8 @@ class Limits:
     Attributes:
         max_episodes: Live episodes in all.
         max_episodes_per_principal: Live episodes of one principal; `None` for no limit of its own.
+        max_episodes_per_environment: Live episodes of one environment; as it declares unless given here.
+        max_episodes_of: The same for environments by their names; goes before `max_episodes_per_environment`.
         idle_seconds: Seconds without a call after which an episode expires.
         max_waiting: How many requests for an episode may wait for room.
         wait_seconds: How long a request waits for room before it is refused.
@@ -30,6 +34,8 @@ class Limits:
 
     max_episodes: int = 10_000
     max_episodes_per_principal: int | None = None
+    max_episodes_per_environment: int | None = None
+    max_episodes_of: Mapping[str, int] = field(default_factory=dict[str, int])
     idle_seconds: float = 1800.0
     max_waiting: int = 1_000
     wait_seconds: float = 5.0
@@ -39,6 +45,19 @@ class Limits:
     max_seconds: float | None = None
     memory_mb: float | None = None
 
+    def require(self, environments: Iterable[str]) -> None:
+        """Make sure that the environments that limits are set for are there.
+
+        Raises:
+            ConfigurationError: One is not.
+        """
+        served = list(environments)
+        if unknown := [name for name in self.max_episodes_of if name not in served]:
+            raise ConfigurationError(
+                f"a limit on episodes is set for environment {unknown[0]!r}, which is not served; "
+                f"served: {', '.join(map(repr, served)) or 'none'}"
+            )
+
     def bounds(self, spec: EnvironmentSpec) -> Bounds:
         """What an episode of the environment may take."""
         declared = spec.prototype
@@ -47,6 +66,13 @@ class Limits:
             reset_seconds=_either(self.reset_seconds, declared.reset_seconds),
             memory_mb=_either(self.memory_mb, declared.memory_mb),
         )
+
+    def episodes(self, spec: EnvironmentSpec) -> int | None:
+        """How many episodes of the environment may be live; `None` for no limit of its own."""
+        if (named := self.max_episodes_of.get(spec.name)) is not None:
+            return named
+        said = self.max_episodes_per_environment
+        return said if said is not None else spec.cls.max_episodes
 
     def seconds(self, spec: EnvironmentSpec) -> float | None:
         """How long an episode of the environment may last."""

@@ -10,6 +10,7 @@ from envport.episodes.base import ChosenTask, Found, Opening
 from envport.episodes.episode import Episode
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
+from envport.episodes.readiness import Preparation
 from envport.episodes.table import Episodes
 from envport.registry import EnvironmentSpec
 from envport.runtimes import ProgressSink
@@ -47,6 +48,24 @@ class LocalTable:
     def live(self) -> int:
         """How many episodes hold resources."""
         return self._episodes.live
+
+    @property
+    def draining(self) -> bool:
+        """Whether new episodes are no longer taken."""
+        return self._episodes.draining
+
+    @property
+    def preparations(self) -> Mapping[str, Preparation]:
+        """How far the preparing of each environment is, by its name."""
+        return self._episodes.readiness.preparations
+
+    def take_no_more(self) -> None:
+        """Refuse new episodes from now on."""
+        self._episodes.take_no_more()
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse new episodes, wait until the others have ended, and end those that have not after so long."""
+        await self._episodes.drain(seconds)
 
     def run(self) -> AbstractAsyncContextManager[None]:
         """Run the reaper; on the way out, close every episode."""

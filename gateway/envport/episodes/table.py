@@ -25,9 +25,9 @@ from envport.episodes.episode import Episode
 from envport.episodes.limits import Limits
 from envport.episodes.observer import EpisodeObserver, Unobserved
 from envport.episodes.play import EpisodeRequest
+from envport.episodes.readiness import Readiness
 from envport.episodes.states import GONE
 from envport.errors import (
-    EnvportError,
     EpisodeFailed,
     InvalidRequest,
     UnknownEnvironment,
@@ -59,6 +59,9 @@ class Episodes:
         runtime: How environments are run; each as it declares, if not given.
         new_handle: Makes the handle of an episode, of the environment's name and the principal.
         observer: Told how episodes end. Of what is asked of them, see `WatchedTable`.
+
+    Raises:
+        ConfigurationError: A limit is set for an environment that is not there.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Episodes:
     ):
         self.environments = environments
         self.limits = limits or Limits()
+        self.limits.require(environments)
         self.trajectories = trajectories or MemoryTrajectories()
         self._clock = clock or SystemClock()
         self._observer = observer or Unobserved()
@@ -87,8 +91,10 @@ class Episodes:
             self.limits.max_episodes_per_principal,
             self.limits.max_waiting,
             self.limits.wait_seconds,
+            {spec.name: most for spec in environments.values() if (most := self.limits.episodes(spec)) is not None},
         )
         self._new_handle = new_handle or _random_handle
+        self.readiness = Readiness(environments.values(), self._prepare, self._clock)
         self._kind: RuntimeKind | None = runtime
         self._runtimes: dict[RuntimeKind, Runtime] = {}
         self._tasks: TaskGroup | None = None
@@ -97,6 +103,11 @@ class Episodes:
     def live(self) -> int:
         """How many episodes hold resources."""
         return self._admission.held
+
+    @property
+    def draining(self) -> bool:
+        """Whether new episodes are no longer taken."""
+        return self._admission.closed
 
     @property
     def waiting(self) -> int:
@@ -118,8 +129,7 @@ class Episodes:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             tasks.start_soon(self._reap_forever)
-            for spec in self.environments.values():
-                tasks.start_soon(self._prepare, spec)
+            tasks.start_soon(self.readiness.run)
             try:
                 yield
             finally:
@@ -166,11 +176,12 @@ class Episodes:
             UnknownTask: It has no such split or task.
             InvalidRequest: The seed or the task is malformed.
             AtCapacity: There was no room in time.
+            Draining: New episodes are no longer taken.
             EpisodeFailed: The environment broke.
         """
         spec = self.environment(environment)
         request = replace(choose(spec, split, task, seed), reward_in_meta=reward_in_meta)
-        await self._admission.acquire(principal)
+        await self._admission.acquire(principal, spec.name)
         episode = Episode(
             self._new_handle(spec.name, principal),
             spec,
@@ -233,6 +244,7 @@ class Episodes:
             UnknownEpisode: It was closed or has expired.
             UnknownTask: There is no such split or task.
             AtCapacity: It had ended, and there is no room for another live one.
+            Draining: It had ended, and new episodes are no longer taken.
             EpisodeFailed: The environment broke.
         """
         before = episode.request
@@ -256,14 +268,32 @@ class Episodes:
         episode.end("closed", "closed", "It was closed by its owner.")
         self._spawn(episode.release)
 
+    def take_no_more(self) -> None:
+        """Refuse new episodes from now on, also those for which a request waits; the others are played on."""
+        self._admission.close()
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse new episodes, wait until the others have ended, and end those that have not after so long."""
+        self.take_no_more()
+        with anyio.move_on_after(seconds):
+            await self._admission.emptied()
+        for episode in self._end_all():
+            self._spawn(episode.release)
+
+    def _end_all(self) -> list[Episode]:
+        live = [episode for episode in self._episodes.values() if episode.live]
+        for episode in live:
+            episode.end("closed", "shutdown", "The gateway was shut down.", infrastructure=True)
+        return live
+
     async def _readmit(self, episode: Episode) -> None:
         if episode.handle in self._admitted or episode.status in GONE:
             return
-        await self._admission.acquire(episode.principal)
+        await self._admission.acquire(episode.principal, episode.spec.name)
         gone = episode.handle not in self._episodes or episode.status in GONE
         if gone or episode.handle in self._admitted:
             # It was closed or forgotten in the meantime, or another reset was faster.
-            self._admission.release(episode.principal)
+            self._admission.release(episode.principal, episode.spec.name)
             if gone:
                 raise UnknownEpisode
             return
@@ -271,9 +301,8 @@ class Episodes:
         self._ended.pop(episode.handle, None)
 
     async def _shut_down(self) -> None:
-        for episode in self._episodes.values():
-            if episode.live:
-                episode.end("closed", "shutdown", "The gateway was shut down.", infrastructure=True)
+        self.take_no_more()
+        self._end_all()
         with anyio.move_on_after(_RELEASE_SECONDS):
             # At once: each may wait for its environment.
             async with anyio.create_task_group() as tasks:
@@ -289,11 +318,7 @@ class Episodes:
         return self._runtimes[kind]
 
     async def _prepare(self, spec: EnvironmentSpec) -> None:
-        try:
-            await self._runtime(spec).prepare(spec)
-        except EnvportError as error:
-            # Whoever opens an episode of it will see it fail.
-            logger.error("environment %s cannot be run: %s", spec.name, error)
+        await self._runtime(spec).prepare(spec)
 
     def _note_end(self, episode: Episode, outcome: Outcome) -> None:
         self._observer.ended(episode.spec.name, outcome)
@@ -319,7 +344,7 @@ class Episodes:
         if episode.handle not in self._admitted:
             return
         self._admitted.remove(episode.handle)
-        self._admission.release(episode.principal)
+        self._admission.release(episode.principal, episode.spec.name)
         self._ended[episode.handle] = None
         while len(self._ended) > self.limits.max_ended:
             self._forget_soon(next(iter(self._ended)))

@@ -12,6 +12,7 @@ from envport.episodes.limits import Limits
 from envport.episodes.observer import EpisodeObserver, Unobserved
 from envport.episodes.operation import Operation
 from envport.episodes.play import CallResult
+from envport.episodes.readiness import Preparation
 from envport.registry import EnvironmentSpec
 from envport.runtimes import ProgressSink
 from envport.subject import EpisodeSubject
@@ -53,6 +54,24 @@ class WatchedTable:
     def live(self) -> int:
         """How many episodes hold resources."""
         return self._table.live
+
+    @property
+    def draining(self) -> bool:
+        """Whether new episodes are no longer taken here."""
+        return self._table.draining
+
+    @property
+    def preparations(self) -> Mapping[str, Preparation]:
+        """How far the preparing of each environment is, by its name."""
+        return self._table.preparations
+
+    def take_no_more(self) -> None:
+        """Refuse new episodes from now on."""
+        self._table.take_no_more()
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse new episodes, and wait for those that would be lost."""
+        await self._table.drain(seconds)
 
     def run(self) -> AbstractAsyncContextManager[None]:
         """Run what has to run beside the requests."""

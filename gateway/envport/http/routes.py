@@ -1,6 +1,7 @@
 """The routes of the control plane."""
 
 from collections.abc import MutableMapping
+from dataclasses import asdict
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
@@ -94,6 +95,24 @@ class ControlPlane:
         self.public_url = public_url.rstrip("/") if public_url else None
         self.ready = False
 
+    @property
+    def capacity(self) -> int:
+        """How many episodes may be live."""
+        return self.table.limits.max_episodes
+
+    def readiness(self) -> tuple[str, str | None]:
+        """Whether new episodes are taken, and why not."""
+        if not self.ready:
+            return "stopping", "the gateway is not running"
+        if self.table.draining:
+            return "draining", "the gateway is being stopped: episodes are played on, new ones are not taken"
+        found = [it.status for it in self.table.preparations.values()]
+        if failed := found.count("failed"):
+            return "unavailable", f"{failed} of {len(found)} environments cannot be run"
+        if preparing := found.count("preparing"):
+            return "preparing", f"{preparing} of {len(found)} environments are being prepared"
+        return "ready", None
+
     def url(self, request: Request, path: str) -> str:
         """An address of this gateway."""
         return f"{self.public_url or str(request.base_url).rstrip('/')}{path}"
@@ -106,7 +125,11 @@ class ControlPlane:
             description=spec.description,
             options=dict(spec.options),
             splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
-            limits=EpisodeLimits(max_steps=spec.prototype.max_steps, idle_seconds=self.table.limits.idle_seconds),
+            limits=EpisodeLimits(
+                max_steps=spec.prototype.max_steps,
+                max_episodes=self.table.limits.episodes(spec),
+                idle_seconds=self.table.limits.idle_seconds,
+            ),
             reward=spec.cls.reward,
             fingerprint=spec.fingerprint,
             tools=spec.listing,
@@ -227,16 +250,20 @@ async def health() -> dict[str, str]:
 
 
 @router.get("/readyz", tags=["health"])
-async def readiness(plane: Plane, response: Response) -> dict[str, Any]:
-    """Whether new episodes are taken."""
-    if not plane.ready:
+async def readiness(request: Request, plane: Plane, response: Response) -> dict[str, Any]:
+    """Whether new episodes of every environment are taken; 503 and why, if not.
+
+    The environments are named to those only who may ask for them.
+    """
+    status, reason = plane.readiness()
+    if status != "ready":
         response.status_code = 503
-    limits = plane.table.limits
-    return {
-        "status": "ready" if plane.ready else "stopping",
-        "live": plane.table.live,
-        "capacity": limits.max_episodes,
-    }
+    said: dict[str, Any] = {"status": status, "live": plane.table.live, "capacity": plane.capacity}
+    if reason is not None:
+        said["reason"] = reason
+    if PRINCIPAL_KEY in request.scope:
+        said["environments"] = {name: asdict(it) for name, it in plane.table.preparations.items()}
+    return said
 
 
 @router.get(METRICS, tags=["health"], response_class=PlainTextResponse)

@@ -31,6 +31,8 @@ def tool_result(result: CallResult, before: Iterable[ContentBlock] = ()) -> dict
     }
     if result.outcome is not None:
         meta["envport/outcome"] = result.outcome.reason
+        if result.outcome.infrastructure:
+            meta["envport/infrastructure"] = True
     # One of the eras drops a null from `_meta`, so both leave it out: no key means no reward.
     if result.reward_in_meta and result.reward is not None:
         meta["envport/reward"] = result.reward

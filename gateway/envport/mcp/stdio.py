@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import Any, cast
 
+import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
@@ -11,6 +13,7 @@ from mcp.server.stdio import stdio_server
 from envport.access import ANYONE
 from envport.environment import RuntimeKind
 from envport.episodes import Episodes, EpisodeTable, Limits, LocalTable, WatchedTable, choose
+from envport.mcp.draining import Exchange, StandardInput, end_on_sigterm
 from envport.mcp.players import FixedEpisode, Player
 from envport.mcp.servers import FixedServer, SharedServer
 from envport.registry import EnvironmentSpec
@@ -30,8 +33,9 @@ async def serve_stdio(
     task: int | None = None,
     seed: int | None = None,
     runtime: RuntimeKind | None = None,
+    drain_seconds: float = 15.0,
 ) -> None:
-    """Serve until standard input ends. What the environment prints goes to standard error.
+    """Serve until standard input ends, or until SIGTERM. What the environment prints goes to standard error.
 
     Args:
         spec: The environment.
@@ -41,6 +45,7 @@ async def serve_stdio(
         task: Index of the task.
         seed: The seed.
         runtime: How the environment is run; as it declares, if not given.
+        drain_seconds: How long a running call may take to be answered after SIGTERM.
 
     Raises:
         UnknownTask: There is no such split or task.
@@ -49,8 +54,20 @@ async def serve_stdio(
     table = WatchedTable(LocalTable(Episodes({spec.name: spec}, limits, runtime=runtime)))
     # Outside, because what runs the episodes would wrap an error in a group.
     server = _server(spec, table, split, task, seed)
-    async with table.run(), stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+    options = server.create_initialization_options()
+    if sys.platform == "win32":
+        # There is no SIGTERM to catch.
+        async with table.run(), stdio_server() as (read, write):
+            await server.run(read, write, options)
+        return
+    source = StandardInput()
+    # The SDK only asks for lines.
+    lines = cast("anyio.AsyncFile[str]", source.lines)
+    async with table.run(), stdio_server(lines) as (read, write), anyio.create_task_group() as tasks:
+        exchange = Exchange(read, write)
+        await tasks.start(end_on_sigterm, table, exchange, source, drain_seconds)
+        await server.run(exchange.read, exchange.write, options)
+        tasks.cancel_scope.cancel()
 
 
 def _server(

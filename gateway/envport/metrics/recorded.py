@@ -61,7 +61,7 @@ class EpisodeMetrics:
             registry=registry,
         )
         # A rate needs a zero to begin with.
-        for limit in ("total", "principal"):
+        for limit in ("total", "principal", "environment", "draining"):
             self._refused.labels(limit)
 
     def opened(self, environment: str, result: str, seconds: float) -> None:

@@ -130,6 +130,8 @@ class Worker(Protocol):
         """Start the episode and return the first observation.
 
         Raises:
+            ToolError: The environment refused the task.
+            UpstreamLost: What the environment adapts has failed.
             WorkerLost: What ran the environment died, or took longer than it may.
             Exception: Anything else means that the environment broke.
         """
@@ -141,6 +143,7 @@ class Worker(Protocol):
         Raises:
             InvalidArguments: The arguments break the tool's schema; the environment was not touched.
             ToolError: The environment refused, in words for the player.
+            UpstreamLost: What the environment adapts has failed.
             WorkerLost: What ran the environment died, or took longer or more than it may.
             Exception: Anything else means that the environment broke.
         """

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from envport.content import observe, text_block
 from envport.environment import Environment, tool
-from envport.errors import InvalidArguments, ToolError
+from envport.errors import InvalidArguments, ToolError, UpstreamLost
 from envport.registry import EnvironmentSpec
 from envport.runtimes.base import StepResult
 from envport.runtimes.frames import Frames, encode
@@ -192,6 +192,8 @@ class _Worker:
             answer = encode({"refused": "arguments", "message": str(error)})
         except ToolError as error:
             answer = encode({"refused": "tool", "message": str(error)})
+        except UpstreamLost as error:
+            answer = encode({"upstream": str(error), "broken": _told(error)})
         except BaseException as error:
             broken = error
             answer = encode({"broken": _told(error)})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import resource
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
@@ -13,9 +12,10 @@ from typing import Any, cast
 import anyio.to_thread
 
 from envport.environment import Environment
-from envport.errors import InvalidArguments, ToolError, WorkerLost
+from envport.errors import InvalidArguments, ToolError, UpstreamLost, WorkerLost
 from envport.registry import EnvironmentSpec
 from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker
+from envport.runtimes.descriptors import allow_descriptors
 from envport.runtimes.episode_process import EpisodeProcess
 from envport.runtimes.fork_server import ForkServer
 from envport.runtimes.frames import FrameError
@@ -92,7 +92,7 @@ class ProcessRuntime:
     async def _server(self, spec: EnvironmentSpec) -> ForkServer:
         known = self._servers.get(id(spec))
         if known is None or _is_over(known):
-            _allow_descriptors()
+            allow_descriptors()
             known = self._servers[id(spec)] = asyncio.create_task(_start(spec, known))
         # Whoever goes away does not take the others' server along.
         return await asyncio.shield(known)
@@ -118,13 +118,6 @@ def _is_over(task: asyncio.Task[ForkServer]) -> bool:
     if not task.done():
         return False
     return task.cancelled() or task.exception() is not None or not task.result().alive
-
-
-def _allow_descriptors() -> None:
-    """Every episode takes two descriptors of the gateway; the usual limit of 1,024 is only a default."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _ProcessWorker:
@@ -215,4 +208,7 @@ def _refuse(answer: Mapping[str, Any]) -> None:
     if "refused" in answer:
         raise (InvalidArguments if answer["refused"] == "arguments" else ToolError)(str(answer.get("message")))
     if "broken" in answer:
-        raise EnvironmentBroke(f"in the episode's process:\n{answer['broken']}")
+        broke = EnvironmentBroke(f"in the episode's process:\n{answer['broken']}")
+        if "upstream" in answer:
+            raise UpstreamLost(str(answer["upstream"])) from broke
+        raise broke

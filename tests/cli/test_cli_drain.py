@@ -1,0 +1,273 @@
+"""Ending in order: `serve` and `stdio` at SIGTERM and SIGINT, with episodes that are being played."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from command_line import ENVPORT, SECONDS, Served, environment, player, text
+from mcp import Client as McpClient
+from mcp import StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from envport import AsyncClient, Client
+from envport.errors import Draining, GatewayUnreachable
+
+MODES = ["auto", "legacy"]
+
+# Longer than any test waits: what ends before has not waited for it.
+LONG = "600"
+
+SLOW = """
+import time
+from pathlib import Path
+
+from envport import Environment, tool
+
+
+class Slow(Environment):
+    \"\"\"Takes its time.\"\"\"
+
+    runtime = "thread"
+
+    def __init__(self, folder: str):
+        self._folder = Path(folder)
+
+    def reset(self, *, seed, task):
+        return "Begin."
+
+    @tool
+    def wait(self) -> str:
+        \"\"\"Wait until there is a file.\"\"\"
+        (self._folder / "waiting").touch()
+        while not (self._folder / "go").exists():
+            time.sleep(0.01)
+        return "done"
+
+    def close(self):
+        (self._folder / "closed").touch()
+"""
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    (tmp_path / "slow.py").write_text(SLOW)
+    return tmp_path
+
+
+async def until(path: Path) -> None:
+    """Wait for a file that another process makes."""
+
+    def wait() -> None:
+        end = time.monotonic() + SECONDS
+        while not path.exists():
+            assert time.monotonic() < end
+
+    await asyncio.to_thread(wait)
+
+
+async def drains(served: Served) -> None:
+    """Send SIGTERM and wait until it has been understood."""
+    served.process.send_signal(signal.SIGTERM)
+    async with httpx2.AsyncClient() as http:
+        while (await http.get(f"{served.url}/readyz")).status_code == 200:
+            pass
+
+
+async def ended(served: Served) -> int:
+    return await asyncio.to_thread(served.process.wait, SECONDS)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_at_sigterm_episodes_are_played_to_their_end_and_no_others_begin(mode: str):
+    with Served("counter", "catch", "--drain-seconds", LONG, "--max-episodes-of", "catch=1") as served:
+        async with AsyncClient(served.url) as control:
+            episode, held, over = [await control.open(name) for name in ("counter", "catch", "counter")]
+            await control.close(over.episode_id)
+            waiting = asyncio.create_task(control.open("catch"))
+            async with player(episode.mcp_url, mode) as agent:
+                assert text(await agent.call_tool("count", {})) == "1"
+                await drains(served)
+                ready = httpx2.get(f"{served.url}/readyz")
+                assert (ready.status_code, ready.json()["status"]) == (503, "draining")
+                assert "being stopped" in ready.json()["reason"]
+                assert httpx2.get(f"{served.url}/healthz").status_code == 200
+                with pytest.raises(Draining):
+                    await waiting
+                with pytest.raises(Draining, match="no new episodes") as refused:
+                    await control.open("counter")
+                assert refused.value.retry_after > 0
+                answer = httpx2.post(f"{served.url}/episodes", json={"environment": "counter"})
+                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
+                assert int(answer.headers["Retry-After"]) > 0
+                async with player(f"{served.url}/environments/counter/mcp", mode) as other:
+                    refusal = await other.call_tool("start_episode", {})
+                assert refusal.is_error
+                assert (refusal.meta or {})["envport/error"] == "draining"
+                assert text(await agent.call_tool("count", {})) == "2"
+                await control.reset(episode.episode_id)
+                assert text(await agent.call_tool("count", {})) == "1"
+            await control.close(held.episode_id)
+            closed = await control.close(episode.episode_id)
+            assert closed.outcome is not None
+            assert not closed.outcome.infrastructure
+            assert await ended(served) == 0
+
+
+async def test_an_ended_episode_does_not_start_over_during_a_drain():
+    with Served("counter", "catch?rows=3", "--drain-seconds", LONG) as served:
+        async with AsyncClient(served.url) as control:
+            playing, over = await control.open("counter"), await control.open("catch")
+            async with player(over.mcp_url) as agent:
+                while not ((await agent.call_tool("move", {"direction": "stay"})).meta or {})["envport/terminated"]:
+                    pass
+            await drains(served)
+            with pytest.raises(Draining):
+                await control.reset(over.episode_id)
+            await control.close(playing.episode_id)
+            assert await ended(served) == 0
+
+
+async def test_at_the_limit_the_rest_ends_as_lost_and_can_still_be_asked_for():
+    with Served("counter", "--drain-seconds", "0.5") as served:
+        async with AsyncClient(served.url) as control:
+            episode = await control.open("counter")
+            served.process.send_signal(signal.SIGTERM)
+            while (state := await control.episode(episode.episode_id)).status == "running":
+                pass
+            assert state.outcome is not None
+            assert (state.status, state.outcome.reason, state.outcome.infrastructure) == ("closed", "shutdown", True)
+            assert state.reward is None
+            assert await ended(served) == 0
+            assert "draining: 1 episodes" in served.log
+
+
+async def test_without_episodes_sigterm_ends_at_once():
+    with Served("counter", "--drain-seconds", LONG) as served:
+        with Client(served.url) as control:
+            control.close(control.open("counter").episode_id)
+        assert served.stop(signal.SIGTERM) == 0
+        assert "draining" not in served.log
+
+
+async def test_ctrl_c_does_not_wait_for_episodes_that_idle():
+    with Served("counter", "--drain-seconds", LONG) as served:
+        with Client(served.url) as control:
+            control.open("counter")
+        assert served.stop(signal.SIGINT) == 0
+        assert "draining" not in served.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_ends_the_drain(number: signal.Signals, slow: Path):
+    with Served(f"slow.py:Slow?folder={slow}", "--drain-seconds", LONG, "--shutdown-seconds", "60", cwd=slow) as served:
+        async with AsyncClient(served.url) as control:
+            await control.open("slow")
+            await drains(served)
+            begin = time.monotonic()
+            assert await asyncio.to_thread(served.stop, number) == 0
+    assert time.monotonic() - begin < 30
+    assert (slow / "closed").exists(), "the environment was not closed in order"
+
+
+async def test_ctrl_c_lets_the_call_that_is_running_finish(slow: Path):
+    with Served(f"slow.py:Slow?folder={slow}", "--shutdown-seconds", "60", cwd=slow) as served:
+        async with AsyncClient(served.url) as control:
+            episode = await control.open("slow")
+            async with player(episode.mcp_url) as agent:
+                # Or the client would ask for it after the answer.
+                await agent.list_tools()
+                call = asyncio.create_task(agent.call_tool("wait", {}))
+                await until(slow / "waiting")
+                served.process.send_signal(signal.SIGINT)
+                while await _listens(control):
+                    pass
+                (slow / "go").touch()
+                assert text(await call) == "done"
+        assert await ended(served) == 0
+    assert (slow / "closed").exists()
+
+
+async def _listens(control: AsyncClient) -> bool:
+    try:
+        await control.environments()
+    except GatewayUnreachable:
+        return False
+    return True
+
+
+class Process:
+    """`envport stdio` with a client of the SDK, whose process can be sent signals."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str):
+        self.words = ["stdio", f"{folder}/slow.py:Slow?folder={folder}", *words]
+        self.process: Any = None
+        monkeypatch.setattr(anyio, "open_process", self._open)
+
+    async def _open(self, *args: Any, _open: Any = anyio.open_process, **kwargs: Any) -> Any:
+        self.process = await _open(*args, **kwargs)
+        return self.process
+
+    @property
+    def client(self) -> Any:
+        return stdio_client(StdioServerParameters(command=ENVPORT, args=self.words, env=environment()))
+
+    async def ended(self) -> int:
+        with anyio.fail_after(SECONDS):
+            return await self.process.wait()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("words", [(), ("--seed", "1")])
+async def test_stdio_answers_the_running_call_before_it_ends(
+    mode: str, words: tuple[str, ...], slow: Path, monkeypatch: pytest.MonkeyPatch
+):
+    server = Process(slow, monkeypatch, *words)
+    async with McpClient(server.client, mode=mode) as client:
+        # Or the client would ask for it after the answer.
+        await client.list_tools()
+        call = asyncio.create_task(client.call_tool("wait", {} if words else await _named(client)))
+        await until(slow / "waiting")
+        server.process.send_signal(signal.SIGTERM)
+        (slow / "go").touch()
+        result = await call
+        assert text(result).endswith("done")
+        assert not result.is_error
+        # Its standard input is still open.
+        assert await server.ended() == 0
+    assert (slow / "closed").exists(), "the episode was not ended in order"
+
+
+async def _named(client: McpClient) -> dict[str, Any]:
+    started = await client.call_tool("start_episode", {})
+    return {"episode_id": (started.meta or {})["envport/episode_id"]}
+
+
+async def test_stdio_ends_at_once_when_it_is_idle(slow: Path, monkeypatch: pytest.MonkeyPatch):
+    server = Process(slow, monkeypatch, "--drain-seconds", LONG)
+    async with McpClient(server.client) as client:
+        await client.call_tool("start_episode", {})
+        server.process.send_signal(signal.SIGTERM)
+        assert await server.ended() == 0
+    assert (slow / "closed").exists()
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_stdio_does_not_wait_for_ever(again: bool, slow: Path, monkeypatch: pytest.MonkeyPatch):
+    server = Process(slow, monkeypatch, "--drain-seconds", LONG if again else "0.2")
+    async with McpClient(server.client) as client:
+        call = asyncio.create_task(client.call_tool("wait", await _named(client)))
+        await until(slow / "waiting")
+        server.process.send_signal(signal.SIGTERM)
+        while again and server.process.returncode is None:
+            server.process.send_signal(signal.SIGTERM)
+            await anyio.sleep(0.05)
+        assert await server.ended() == 0
+        with pytest.raises(Exception, match=r".*"):
+            (await call).raise_for_error()
