@@ -11,7 +11,8 @@ import anyio
 
 from envport.clock import Clock
 from envport.content import text_observation
-from envport.episodes.play import CallResult, EpisodeRequest, Tally
+from envport.episodes.faults import Fault
+from envport.episodes.play import CallResult, EpisodeRequest, LastAnswer, Tally
 from envport.episodes.states import GONE, LIVE, NEXT
 from envport.errors import (
     EnvportError,
@@ -22,7 +23,6 @@ from envport.errors import (
     ToolError,
     UnknownEpisode,
     UnknownTool,
-    UpstreamLost,
     WorkerLost,
 )
 from envport.registry import EnvironmentSpec
@@ -35,8 +35,6 @@ from envport.types import EpisodeInfo, Observation, Outcome, Reason, Status, Ste
 __all__ = ["Episode"]
 
 logger = logging.getLogger(__name__)
-
-_NOT_THE_PLAYER = "This is a fault of the environment, not of the player."
 
 
 class Episode:
@@ -97,8 +95,7 @@ class Episode:
         self._lost: WorkerLost | None = None
         self._turn = anyio.Lock(fast_acquire=True)
         self._tally = Tally()
-        self._last_call: str | None = None
-        self._last_answer: CallResult | EnvportError | None = None
+        self._last = LastAnswer()
         self._resets = 0
         self._callers = 0
 
@@ -184,14 +181,14 @@ class Episode:
         self._callers += 1
         try:
             async with self._turn:
-                if call_id is not None and call_id == self._last_call:
-                    return _given(self._last_answer)
+                if call_id is not None and self._last.is_of(call_id):
+                    return self._last.given()
                 self._check_running()
                 # A call that has begun is finished and recorded even if its caller goes away.
                 result: CallResult | None = None
                 with anyio.CancelScope(shield=True):
                     play = self._play(tool, arguments, progress)
-                    result = await (play if call_id is None else self._keep(call_id, play))
+                    result = await (play if call_id is None else self._last.keep(call_id, play))
                 assert result is not None
                 return result
         finally:
@@ -225,7 +222,7 @@ class Episode:
         async with self._turn:
             # A call that came in between has noticed it already, and a reset has made another worker.
             if self.status == "running" and self._lost is lost:
-                self._end_lost(lost)
+                self._end_broken(lost, "between two calls")
                 await self._retire()
 
     async def release(self) -> None:
@@ -263,9 +260,9 @@ class Episode:
     @property
     def reward(self) -> float | None:
         """The episode's reward so far; `None` without any, and after an infrastructure failure."""
-        if self._tally.last_reward is None or (self.outcome is not None and self.outcome.infrastructure):
+        if self.outcome is not None and self.outcome.infrastructure:
             return None
-        return self._tally.reward_sum if self.spec.cls.reward == "sum" else self._tally.last_reward
+        return self._tally.reward(self.spec.cls.reward)
 
     def _become(self, status: Status) -> None:
         if status not in NEXT[self.status]:
@@ -292,7 +289,7 @@ class Episode:
         self.outcome = None
         self.ended_at = None
         self._tally = Tally()
-        self._last_call = self._last_answer = None
+        self._last = LastAnswer()
         self._resets += 1
         await self._start()
 
@@ -316,16 +313,6 @@ class Episode:
         self._started_at = self._clock.monotonic()
         await self._trajectories.begin(self.handle, self.first_observation)
         self.last_used = self._clock.monotonic()
-
-    async def _keep(self, call_id: str, play: Awaitable[CallResult]) -> CallResult:
-        """Keep the answer of a call that has a name."""
-        try:
-            answer = await play
-        except EnvportError as error:
-            self._last_call, self._last_answer = call_id, error
-            raise
-        self._last_call, self._last_answer = call_id, answer
-        return answer
 
     async def _play(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> CallResult:
         assert self._worker is not None
@@ -369,12 +356,7 @@ class Episode:
 
     def _count(self, result: StepResult, seconds: float) -> StepResult:
         tally = self._tally
-        tally.steps += 1
-        tally.environment_seconds += seconds
-        tally.rewards.append(result.reward)
-        if result.reward is not None:
-            tally.reward_sum += result.reward
-            tally.last_reward = result.reward
+        tally.add(result.reward, seconds)
         limit = self.spec.prototype.max_steps
         steps = f"{tally.steps} step{'s' if tally.steps != 1 else ''}"
         if result.terminated:
@@ -419,40 +401,16 @@ class Episode:
         if self._on_lost is not None:
             self._on_lost(self, lost)
 
-    def _end_lost(self, lost: WorkerLost, where: str = "between two calls") -> None:
-        logger.error(
-            "episode %s: environment %s was lost %s: %s%s",
-            self.handle,
-            self.spec.name,
-            where,
-            lost.message,
-            f" The last that it wrote to standard error:\n{lost.stderr}" if lost.stderr else "",
-            extra=self.subject.fields(lost.reason),
-        )
-        self.end("failed", lost.reason, f"{lost.message} {_NOT_THE_PLAYER}", infrastructure=True)
+    def _end_broken(self, error: Exception | SystemExit, where: str) -> Fault:
+        fault = Fault.of(error)
+        fault.log(self.subject, where)
+        self.end("failed", fault.reason, fault.message, infrastructure=True)
+        return fault
 
     async def _fail(self, error: Exception | SystemExit, where: str) -> NoReturn:
-        what = "The environment failed."
-        if isinstance(error, WorkerLost):
-            what = error.message
-            self._end_lost(error, where)
-        else:
-            reason: Reason = "environment_error"
-            if isinstance(error, UpstreamLost):
-                what, reason = "What the environment stands on has failed.", "upstream"
-            logger.exception(
-                "episode %s: environment %s broke %s",
-                self.handle,
-                self.spec.name,
-                where,
-                exc_info=error,
-                extra=self.subject.fields(reason),
-            )
-            self.end("failed", reason, f"{what} {_NOT_THE_PLAYER}", infrastructure=True)
+        fault = self._end_broken(error, where)
         await self._retire()
-        raise EpisodeFailed(
-            f"{what} The episode has ended. This is a fault of the environment, not of your call. Start a new episode."
-        ) from None
+        raise fault.raised() from None
 
     async def _retire(self) -> None:
         await self._release_worker()
@@ -477,11 +435,3 @@ class Episode:
             if span is not None:
                 span.set({"envport.outcome": self.outcome.reason if self.outcome is not None else None})
                 span.end(broke)
-
-
-def _given(answer: CallResult | EnvportError | None) -> CallResult:
-    """Give an answer once more."""
-    if isinstance(answer, EnvportError):
-        raise answer.with_traceback(None)
-    assert answer is not None
-    return answer

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
+from typing import Literal
 
+from envport.errors import EnvportError
 from envport.types import Observation, Outcome, Task
 
-__all__ = ["CallResult", "EpisodeRequest", "Tally"]
+__all__ = ["CallResult", "EpisodeRequest", "LastAnswer", "Tally"]
 
 _KEPT_REWARDS = 10_000
 
@@ -77,3 +80,49 @@ class Tally:
     last_reward: float | None = None
     environment_seconds: float = 0.0
     rewards: deque[float | None] = field(default_factory=lambda: deque(maxlen=_KEPT_REWARDS))
+
+    def add(self, reward: float | None, seconds: float) -> None:
+        """Count a step."""
+        self.steps += 1
+        self.environment_seconds += seconds
+        self.rewards.append(reward)
+        if reward is not None:
+            self.reward_sum += reward
+            self.last_reward = reward
+
+    def reward(self, how: Literal["sum", "last"]) -> float | None:
+        """The reward so far; `None` if no step had one."""
+        return self.reward_sum if how == "sum" and self.last_reward is not None else self.last_reward
+
+
+class LastAnswer:
+    """The answer to the latest call that had a name, for whoever missed it."""
+
+    def __init__(self) -> None:
+        self._call_id: str | None = None
+        self._answer: CallResult | EnvportError | None = None
+
+    def is_of(self, call_id: str) -> bool:
+        """Whether it is the answer to the call of that name."""
+        return call_id == self._call_id
+
+    def given(self) -> CallResult:
+        """Give it once more.
+
+        Raises:
+            EnvportError: It was an error.
+        """
+        if isinstance(self._answer, EnvportError):
+            raise self._answer.with_traceback(None)
+        assert self._answer is not None
+        return self._answer
+
+    async def keep(self, call_id: str, play: Awaitable[CallResult]) -> CallResult:
+        """Keep what a call gives, or raises."""
+        try:
+            answer = await play
+        except EnvportError as error:
+            self._call_id, self._answer = call_id, error
+            raise
+        self._call_id, self._answer = call_id, answer
+        return answer

@@ -10,26 +10,22 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from random import Random
-from types import NoneType
 from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
-from pydantic import ValidationError
 
 from envport.clock import Clock, SystemClock
 from envport.environment import RuntimeKind
 from envport.episodes.admission import Admission
+from envport.episodes.choosing import checked_seed, choose
 from envport.episodes.episode import Episode
 from envport.episodes.limits import Limits
 from envport.episodes.observer import EpisodeObserver, Unobserved
-from envport.episodes.play import EpisodeRequest
 from envport.episodes.readiness import Readiness
 from envport.episodes.states import GONE
 from envport.errors import (
     EpisodeFailed,
-    InvalidRequest,
     UnknownEnvironment,
     UnknownEpisode,
     WorkerLost,
@@ -39,11 +35,10 @@ from envport.runtimes import Runtime, kind_for, runtime_for
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
 from envport.types import Outcome, Status, Task
 
-__all__ = ["Episodes", "choose"]
+__all__ = ["Episodes"]
 
 logger = logging.getLogger(__name__)
 
-_LARGEST_SEED = 2**63 - 1
 # For all episodes together, when the gateway is shut down.
 _RELEASE_SECONDS = 10.0
 
@@ -248,7 +243,7 @@ class Episodes:
             EpisodeFailed: The environment broke.
         """
         before = episode.request
-        request = replace(before, seed=before.seed if seed is None else _seed(seed))
+        request = replace(before, seed=before.seed if seed is None else checked_seed(seed))
         if task is not None or split is not None:
             request = replace(
                 choose(episode.spec, split or before.split, task, request.seed),
@@ -400,37 +395,3 @@ class Episodes:
 
 def _random_handle(environment: str, principal: str) -> str:
     return f"ep_{secrets.token_urlsafe(24)}"
-
-
-def choose(
-    spec: EnvironmentSpec, split: str | None, task: int | Task | Mapping[str, Any] | None, seed: int | None
-) -> EpisodeRequest:
-    """Decide what an episode is opened with; see `Episodes.open` for the arguments.
-
-    Raises:
-        UnknownTask: There is no such split or task.
-        InvalidRequest: The seed or the task is malformed.
-    """
-    seed = secrets.randbelow(2**31) if seed is None else _seed(seed)
-    if isinstance(task, Task):
-        return EpisodeRequest(seed=seed, split=split, task=task)
-    if isinstance(task, Mapping):
-        try:
-            return EpisodeRequest(seed=seed, split=split, task=Task.model_validate(dict(task)))
-        except ValidationError as error:
-            raise InvalidRequest(f"task is malformed: {error.errors(include_url=False)[0]['msg']}") from None
-    if type(task) not in (int, NoneType):
-        raise InvalidRequest("task has to be an index into the split, or a task with an id")
-    split = split if split is not None else spec.default_split
-    if split is None:
-        if task is not None:
-            raise InvalidRequest(f"environment {spec.name!r} has no tasks, so no task can be chosen by index")
-        return EpisodeRequest(seed=seed)
-    index = Random(seed).randrange(spec.num_tasks(split)) if task is None else task
-    return EpisodeRequest(seed=seed, split=split, task=spec.task(split, index), task_index=index)
-
-
-def _seed(seed: int) -> int:
-    if type(seed) is not int or not 0 <= seed <= _LARGEST_SEED:
-        raise InvalidRequest(f"seed is {seed!r}; it has to be an integer from 0 to {_LARGEST_SEED}")
-    return seed

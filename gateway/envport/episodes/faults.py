@@ -1,0 +1,79 @@
+"""What is said when an environment broke: all of it to the log, and nothing of its inside to anybody else."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from envport.errors import EpisodeFailed, UpstreamLost, WorkerLost
+from envport.subject import EpisodeSubject
+from envport.types import Reason
+
+__all__ = ["Fault"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that ends an episode.
+
+    Attributes:
+        reason: Of the outcome.
+        what: What happened, for a person.
+        error: What was raised.
+    """
+
+    reason: Reason
+    what: str
+    error: BaseException
+
+    @classmethod
+    def of(cls, error: BaseException) -> Fault:
+        """The fault that an exception means."""
+        if isinstance(error, WorkerLost):
+            return cls(error.reason, error.message, error)
+        if isinstance(error, UpstreamLost):
+            return cls("upstream", "What the environment stands on has failed.", error)
+        return cls("environment_error", "The environment failed.", error)
+
+    @property
+    def message(self) -> str:
+        """Of the outcome."""
+        return f"{self.what} This is a fault of the environment, not of the player."
+
+    def raised(self) -> EpisodeFailed:
+        """The error for whoever called."""
+        return EpisodeFailed(
+            f"{self.what} The episode has ended. This is a fault of the environment, not of your call. "
+            "Start a new episode."
+        )
+
+    def log(self, subject: EpisodeSubject, where: str) -> None:
+        """Log it, with what only the log may hold.
+
+        Args:
+            subject: The episode.
+            where: What the environment was doing.
+        """
+        extra = subject.fields(self.reason)
+        if isinstance(self.error, WorkerLost):
+            stderr = self.error.stderr
+            logger.error(
+                "episode %s: environment %s was lost %s: %s%s",
+                subject.episode_id,
+                subject.environment,
+                where,
+                self.what,
+                f" The last that it wrote to standard error:\n{stderr}" if stderr else "",
+                extra=extra,
+            )
+            return
+        logger.error(
+            "episode %s: environment %s broke %s",
+            subject.episode_id,
+            subject.environment,
+            where,
+            exc_info=self.error,
+            extra=extra,
+        )
