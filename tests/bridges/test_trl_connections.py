@@ -17,6 +17,7 @@ from cutting_proxy import cutting
 from mirror import Guess
 from places import Place, gateway
 
+from envport import Client
 from envport.access import Access, Principal
 from envport.clock import ManualClock
 from envport.episodes import Limits
@@ -45,6 +46,10 @@ def opened(spec: EnvironmentSpec, row: int = 0) -> Any:
     return environment
 
 
+def handle_of(environment: Any) -> str:
+    return environment._player.record.episode.episode_id
+
+
 def test_an_episode_outlives_an_hour_of_generation(place: Place):
     """The bridge says every third of the idle limit that the episode is in use."""
     # The gateway's clock is moved by hand; the bridge's interval is real, and short.
@@ -52,11 +57,10 @@ def test_an_episode_outlives_an_hour_of_generation(place: Place):
     with gateway(limits=Limits(idle_seconds=0.3), clock=clock) as serving:
         spec = EnvironmentSpec(f"{serving.url}/environments/guess", indices=[3])
         environment = opened(spec)
-        (episode,) = serving.gateway.table._episodes._episodes.values()
-        for _ in range(12):
-            before = episode.last_used
-            serving.run(lambda: clock.advance(0.2))
-            place.settle(lambda before=before: episode.last_used > before)
+        with Client(serving.url) as control:
+            for _ in range(12):
+                serving.run(lambda: clock.advance(0.2))
+                place.settle(lambda: control.episode(handle_of(environment)).expires_in == pytest.approx(0.3))
         assert environment.guess(number=3) == "Right."
         place.disconnect(spec)
 
@@ -136,8 +140,8 @@ def test_a_call_whose_answer_is_swallowed_is_played_once(place: Place):
         assert [environment.guess(number=number) for number in (1, 9, 3)] == ["Wrong.", "Wrong.", "Right."]
         assert proxy.calls == 6
         assert len(environment.rewards) == 3
-        (episode,) = serving.gateway.table._episodes._episodes.values()
-        assert episode.info().steps == 3
+        with Client(serving.url) as control:
+            assert control.episode(handle_of(environment)).steps == 3
         place.disconnect(spec)
 
 
