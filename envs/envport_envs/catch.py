@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from envport import Environment, Step, Task, TaskSource, tool
+from envport import Environment, Step, Task, TaskSource, ToolError, tool
 from envport.errors import InvalidOption, MissingExtra
 from envport_envs.lazy_tasks import LazyTasks, held_out
 
@@ -143,5 +143,5 @@ class CatchEnvironment(Environment):
 def _column(start: Mapping[str, Any], name: str, columns: int, default: int) -> int:
     column = start.get(name, default)
     if type(column) is not int or not 0 <= column < columns:
-        raise ValueError(f"the task's {name} is {column!r}; it has to be a column from 0 to {columns - 1}")
+        raise ToolError(f"the task's {name} is {column!r}; it has to be a column from 0 to {columns - 1}")
     return column

@@ -83,7 +83,7 @@ class WordleEnvironment(Environment):
         if number is None:
             number = self.rng.randrange(len(secrets))
         if type(number) is not int or not 0 <= number < len(secrets):
-            raise ValueError(f"the task's word is {number!r}; it has to be a number from 0 to {len(secrets) - 1}")
+            raise ToolError(f"the task's word is {number!r}; it has to be a number from 0 to {len(secrets) - 1}")
         self._game = copy.copy(_rules())
         self._game.num_guesses = self._guesses
         # TextArena draws the secret from this list.

@@ -14,7 +14,7 @@ import pytest
 
 from envport import Task
 from envport.episodes import Episode, Episodes
-from envport.errors import EpisodeFailed, InvalidArguments, InvalidOption, MissingExtra
+from envport.errors import InvalidArguments, InvalidOption, InvalidRequest, MissingExtra
 from envport.registry import EnvironmentSpec, load
 from envport_envs.catch import CatchEnvironment
 
@@ -222,5 +222,5 @@ async def test_no_other_direction_gets_through(direction: Any) -> None:
 @pytest.mark.parametrize("metadata", [{"ball": 5}, {"paddle": -1}, {"ball": "left"}, {"ball": True}])
 async def test_a_task_that_is_not_on_the_board_is_not_played(metadata: dict[str, Any]) -> None:
     async with table() as episodes:
-        with pytest.raises(EpisodeFailed):
+        with pytest.raises(InvalidRequest, match="it has to be a column from 0 to 4"):
             await opened(episodes, task=Task(id="own", metadata=metadata))

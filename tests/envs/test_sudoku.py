@@ -12,7 +12,7 @@ import pytest
 
 from envport import Task
 from envport.episodes import Episode, Episodes
-from envport.errors import InvalidArguments, InvalidOption
+from envport.errors import InvalidArguments, InvalidOption, InvalidRequest
 from envport.registry import load
 
 SMALL = "sudoku?size=4&blanks=8"
@@ -176,5 +176,5 @@ def test_wrong_options_are_said_plainly(query: str, complaint: str):
 @pytest.mark.parametrize("puzzle", [-1, 10_000, "one", True])
 async def test_a_task_that_names_no_puzzle_is_not_played(puzzle: Any):
     async with table() as episodes:
-        with pytest.raises(Exception, match=r"environment failed|has to be a number from 0 to 9999"):
+        with pytest.raises(InvalidRequest, match="has to be a number from 0 to 9999"):
             await opened(episodes, task=Task(id="own", metadata={"puzzle": puzzle}))
