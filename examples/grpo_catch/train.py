@@ -64,6 +64,8 @@ def gateway(kill: float, log: Path) -> Iterator[str]:
     """
     reference = f"{MORTAL}{kill}" if kill else CATCH
     command = [sys.executable, "-m", "envport.cli", "serve", reference, "--port", "0", "--log-level", "warning"]
+    # Nobody plays on what is left in the end.
+    command += ["--drain-seconds", "0"]
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with (
         log.open("w") as stderr,

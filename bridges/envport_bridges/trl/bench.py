@@ -188,7 +188,19 @@ def _cpu(server: int, work: Callable[[int], None], calls: int) -> tuple[float, f
 
 @contextmanager
 def _gateway(reference: str) -> Generator[tuple[str, int]]:
-    command = [sys.executable, "-m", "envport.cli", "serve", reference, "--port", "0", "--log-level", "warning"]
+    command = [
+        sys.executable,
+        "-m",
+        "envport.cli",
+        "serve",
+        reference,
+        "--port",
+        "0",
+        "--log-level",
+        "warning",
+        "--drain-seconds",
+        "0",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
