@@ -4,6 +4,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 ARGS   ?=
+# Much of a test is waiting for other processes, so that there may be more of them than cores.
+WORKERS ?= 3
+# These measure, or count processes.
+ALONE := tests/runtimes tests/bench tests/cluster
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-slow lint format bench dist clean
@@ -15,7 +19,12 @@ serve: $(VENV)/.serve ## Start the gateway with its built-in environments. ARGS=
 	@$(BIN)/envport serve $(ARGS)
 
 test: $(VENV)/.test ## Run the tests. ARGS="-k episode" to choose.
+ifeq ($(strip $(ARGS)),)
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal $(ALONE:%=--ignore %)
+	$(BIN)/python -m pytest -m "not slow" $(ALONE)
+else
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+endif
 
 test-slow: $(VENV)/.test ## Run the tests that train for minutes.
 	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -24,6 +25,11 @@ PNG = ShowcaseEnvironment().show_image()
 
 class Mood(str, Enum):  # noqa: UP042 - the older way of writing it, which prints differently
     GOOD = "good"
+
+
+def _named(value: object) -> str:
+    """A name that is the same in every process: without addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 class Array:
@@ -76,7 +82,7 @@ def text(value: str) -> dict[str, Any]:
         ([{"a": 1}, {"b": 1}], [text('{"a": 1}'), text('{"b": 1}')], None),
         (TextContent(type="text", text="own"), [text("own")], None),
     ],
-    ids=repr,
+    ids=_named,
 )
 def test_what_becomes_of_what_is_returned(value: Any, content: list[Any], structured: Any) -> None:
     observation = observe(value)
@@ -138,7 +144,7 @@ def test_blocks_of_the_sdk_come_back_from_the_wire(block: Any) -> None:
         ({"\ud800": 1}, "JSON cannot say"),
         (Pair, "cannot be a type"),
     ],
-    ids=repr,
+    ids=_named,
 )
 def test_what_cannot_be_an_observation_is_said_plainly(value: Any, complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
