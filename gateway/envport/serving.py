@@ -21,6 +21,7 @@ from envport.access import Access, HostPolicy, is_loopback
 from envport.app import Gateway
 from envport.cluster.settings import ClusterSettings
 from envport.cluster.table import ClusterTable
+from envport.collecting import collecting_by_the_clock
 from envport.environment import RuntimeKind
 from envport.episodes import EpisodeTable, Limits
 from envport.errors import ConfigurationError, InvalidAccess
@@ -36,6 +37,7 @@ _BACKLOG = 2048
 _KEEP_ALIVE_SECONDS = 75
 # After a drain, so that how the last episodes ended can still be asked for.
 _LINGER_SECONDS = 1.0
+_COLLECT_SECONDS = 60.0
 _EVERY_ADDRESS = ("0.0.0.0", "::", "")
 
 
@@ -220,6 +222,10 @@ class _Server(uvicorn.Server):
         self._drain_seconds = drain_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        with collecting_by_the_clock(_COLLECT_SECONDS):
+            await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
