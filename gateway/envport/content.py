@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from envport.types import ContentBlock, Observation
 
-__all__ = ["CONTENT_BLOCKS", "observe", "text_block", "text_observation"]
+__all__ = ["CONTENT_BLOCKS", "observe", "text_block", "text_observation", "text_of"]
 
 CONTENT_BLOCKS = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
 """The content blocks of the MCP SDK."""
@@ -34,6 +34,19 @@ def text_block(text: str) -> ContentBlock:
     if not text.isascii():
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return {"type": "text", "text": text}
+
+
+def text_of(block: ContentBlock) -> str:
+    """A content block as a player reads it who takes text alone: the same words in training and in evaluation."""
+    kind = block.get("type")
+    if kind == "text":
+        return str(block["text"])
+    if kind == "resource_link":
+        return f"[{block.get('title') or block.get('name') or 'resource'}: {block.get('uri')}]"
+    if kind == "resource":
+        resource = block.get("resource", {})
+        return str(resource.get("text") or f"[resource: {resource.get('uri')}]")
+    return f"[{kind}: {block.get('mimeType') or 'unknown type'}]"
 
 
 def text_observation(*texts: str) -> Observation:

@@ -15,13 +15,14 @@ from inspect_ai.solver import TaskState
 from inspect_ai.tool import ToolInfo
 
 from envport.client import AsyncClient
+from envport.content import text_of
 from envport.errors import EnvportError
 from envport.types import OpenedEpisode
 from envport_bridges.inspect_ai.exact_tools import playable, shown, tool_content
 from envport_bridges.playing.agents import Agent, Mission
 from envport_bridges.playing.policies import View, load_policy, play_policy
 from envport_bridges.playing.processes import Ended, run_bounded
-from envport_bridges.playing.seat import Seat, text_of
+from envport_bridges.playing.seat import Seat
 
 __all__ = ["AgentPlayer", "Ending", "Game", "ModelPlayer", "Player", "PolicyPlayer"]
 

@@ -12,10 +12,11 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
+from envport.content import text_of
 from envport.errors import GatewayUnreachable
 from envport.types import ContentBlock
 
-__all__ = ["Reply", "Seat", "text_of"]
+__all__ = ["Reply", "Seat"]
 
 _OVER = frozenset({"episode_over", "unknown_episode", "episode_failed"})
 _UNKNOWN_TOOL = -32602
@@ -100,16 +101,3 @@ def _reply(result: CallToolResult) -> Reply:
     over = bool(meta.get("envport/terminated") or meta.get("envport/truncated")) or meta.get("envport/error") in _OVER
     content = tuple(block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content)
     return Reply(content, bool(result.is_error), over)
-
-
-def text_of(block: ContentBlock) -> str:
-    """A content block as a player reads it who takes text alone; the same words as in training."""
-    kind = block.get("type")
-    if kind == "text":
-        return str(block["text"])
-    if kind == "resource_link":
-        return f"[{block.get('title') or block.get('name') or 'resource'}: {block.get('uri')}]"
-    if kind == "resource":
-        resource = block.get("resource", {})
-        return str(resource.get("text") or f"[resource: {resource.get('uri')}]")
-    return f"[{kind}: {block.get('mimeType') or 'unknown type'}]"

@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from envport.content import text_of
 from envport.errors import MissingExtra
 from envport.types import ContentBlock
 
@@ -34,24 +35,12 @@ def show(content: Sequence[ContentBlock], structured: dict[str, Any] | None = No
     if not content and structured is not None:
         return json.dumps(structured, ensure_ascii=False)
     if not any(block.get("type") == "image" for block in content):
-        return "\n".join(_text(block) for block in content)
+        return "\n".join(text_of(block) for block in content)
     return [_image(block) if block.get("type") == "image" else _text_block(block) for block in content]
 
 
 def _text_block(block: ContentBlock) -> dict[str, Any]:
-    return {"type": "text", "text": _text(block)}
-
-
-def _text(block: ContentBlock) -> str:
-    kind = block.get("type")
-    if kind == "text":
-        return str(block["text"])
-    if kind == "resource_link":
-        return f"[{block.get('title') or block.get('name') or 'resource'}: {block.get('uri')}]"
-    if kind == "resource":
-        resource = block.get("resource", {})
-        return str(resource.get("text") or f"[resource: {resource.get('uri')}]")
-    return f"[{kind}: {block.get('mimeType') or 'unknown type'}]"
+    return {"type": "text", "text": text_of(block)}
 
 
 def _image(block: ContentBlock) -> dict[str, Any]:
