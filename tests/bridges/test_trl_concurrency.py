@@ -109,13 +109,16 @@ def test_sixty_four_rollouts_wait_for_the_slowest_not_for_each(place: Place, tmp
     assert stock > 0.8
 
 
-def test_resets_are_begun_together(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_episodes_are_opened_together_and_the_next_ones_while_the_model_is_updated(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     order: list[str] = []
-    begin, start = Play.begin, Play.start
-    monkeypatch.setattr(Play, "begin", lambda self, row: (order.append("begin"), begin(self, row))[1])
+    submit, start = Play._submit, Play.start
+    monkeypatch.setattr(Play, "_submit", lambda self, row: (order.append("open"), submit(self, row))[1])
     monkeypatch.setattr(Play, "start", lambda self, row: (order.append("start"), start(self, row))[1])
     run(tmp_path, place.spec("guess", num_tasks=10), ConcurrentGRPOTrainer)
-    assert order == (["begin"] * 8 + ["start"] * 8) * 3
+    # Three steps of five: after the third, a fourth was to be expected.
+    assert order == (["open"] * 8 + ["start"] * 8) * 3 + ["open"] * 8
 
 
 def test_an_unknown_loop_is_left_alone(

@@ -25,7 +25,7 @@ from envport_bridges.trl.ahead import Ahead
 from envport_bridges.trl.backend import OpenEpisode, Reply
 from envport_bridges.trl.connection import Connection
 from envport_bridges.trl.observations import Shown, show
-from envport_bridges.trl.rows import request_of
+from envport_bridges.trl.rows import request_of, same_episode
 from envport_bridges.trl.tools import ToolDefinition
 
 __all__ = ["Deferred", "Play", "Record"]
@@ -101,18 +101,23 @@ class Play:
         connection.keep_alive(info.limits.idle_seconds)
 
     def begin(self, row: Mapping[str, Any]) -> None:
-        """Open the episode of a row ahead; `start` with the same row takes it up."""
-        self._begun = (row, self._submit(row))
+        """Open the episode of a row ahead; `start` with an equal row takes it up."""
+        if not self._has_begun(row):
+            self._begun = (row, self._submit(row))
 
     def start(self, row: Mapping[str, Any]) -> Shown:
         """Let go of the last episode, open that of a row, and return its first observation.
 
         Never raises for a fault: the episode then counts as lost, and every call is told so.
         """
-        begun, self._begun = self._begun, None
-        if begun is None or not _same(begun[0], row):
-            begun = (row, self._submit(row))
-        return self.wait(begun[1])
+        self.begin(row)
+        assert self._begun is not None
+        (_, opening), self._begun = self._begun, None
+        self.record.row = row
+        return self.wait(opening)
+
+    def _has_begun(self, row: Mapping[str, Any]) -> bool:
+        return self._begun is not None and same_episode(self._begun[0], row)
 
     def _submit(self, row: Mapping[str, Any]) -> Future[Shown]:
         before, self.record = self.record, Record(row)
@@ -256,11 +261,6 @@ class Deferred(list[Any]):
         except Exception as error:
             return str({"error": str(error)}), True
         return shown, False
-
-
-def _same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two rows hold the very same values, without comparing what may not be comparable."""
-    return row.keys() == other.keys() and all(row[key] is other[key] for key in row)
 
 
 def _message(record: Record) -> str:

@@ -14,9 +14,11 @@ from envport.errors import ConfigurationError
 from envport.types import EnvironmentInfo, Task
 from envport_bridges.trl.backend import OpenRequest
 
-__all__ = ["RESERVED", "dataset_of", "metadata_of", "plain_columns", "request_of", "row_of", "seed_of"]
+__all__ = ["RESERVED", "dataset_of", "metadata_of", "plain_columns", "request_of", "row_of", "same_episode", "seed_of"]
 
 logger = logging.getLogger(__name__)
+
+_EPISODE_COLUMNS = ("seed", "split", "task", "task_index")
 
 RESERVED = frozenset(
     {
@@ -117,6 +119,18 @@ def _shape(value: Any) -> str:
     return type(value).__name__
 
 
+def same_episode(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two rows surely ask for the same episode."""
+    if row.get("seed") is None:
+        # The whole row decides, and it may hold what cannot be compared.
+        return row.keys() == other.keys() and all(row[key] is other[key] for key in row)
+    try:
+        return all(row.get(column) == other.get(column) for column in _EPISODE_COLUMNS)
+    except ValueError:
+        # A task of one's own may hold arrays.
+        return False
+
+
 def request_of(row: Mapping[str, Any]) -> OpenRequest:
     """Read which episode a row asks for.
 
@@ -128,7 +142,7 @@ def request_of(row: Mapping[str, Any]) -> OpenRequest:
     Raises:
         ConfigurationError: A column of the bridge holds what it cannot.
     """
-    seed, split, task, index = (row.get(column) for column in ("seed", "split", "task", "task_index"))
+    seed, split, task, index = (row.get(column) for column in _EPISODE_COLUMNS)
     if seed is None:
         logger.warning(
             "a dataset row has no seed: it is played with one made from the row's content, so equal rows play "

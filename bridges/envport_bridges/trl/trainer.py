@@ -20,6 +20,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from envport_bridges.trl.play import Deferred, Play
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, play_of
+from envport_bridges.trl.rows import same_episode
 
 __all__ = ["ConcurrentGRPOTrainer", "loop_is_known"]
 
@@ -71,10 +72,28 @@ class ConcurrentGRPOTrainer(_Stock):
         if self._side_by_side and self._is_vlm:
             logger.info("a vision model's images have to be there at once: environments are played in turn")
             self._side_by_side = False
+        self._coming: Sequence[Mapping[str, Any]] | None = None
+        if self._side_by_side and not self.args.dataloader_num_workers:
+            self._collate = self.data_collator
+            self.data_collator = self._note_coming
+
+    def _note_coming(self, rows: Sequence[Mapping[str, Any]]) -> Any:
+        # A loader makes a batch while the one before is being trained on, to know which one is the last.
+        self._coming = rows
+        return self._collate(rows)
 
     def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, Any]]) -> Any:
-        if self._side_by_side:
-            self._begin_episodes(inputs)
+        if not self._side_by_side:
+            return self._stock_completions(inputs)
+        coming, self._coming = self._coming, None
+        self._begin_episodes(inputs)
+        completions = self._stock_completions(inputs)
+        # Their rewards are known: while the model is updated, the next episodes are opened.
+        if coming is not None and self.model.training and not _alike(coming, inputs):
+            self._begin_episodes(coming)
+        return completions
+
+    def _stock_completions(self, inputs: Sequence[Mapping[str, Any]]) -> Any:
         stock: Any = super()
         return stock._generate_and_score_completions(inputs)
 
@@ -114,6 +133,11 @@ class ConcurrentGRPOTrainer(_Stock):
             if isinstance(content := message.get("content"), Deferred):
                 message["content"], failed = content.resolve()
                 self._failures += failed
+
+
+def _alike(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether two batches open the same episodes, as where each is trained on several times."""
+    return len(rows) == len(others) and all(map(same_episode, rows, others))
 
 
 @contextmanager
