@@ -27,6 +27,7 @@ __all__ = ["RemoteEpisodes"]
 # Less than what servers keep an idle connection for, so that none is closed just as it is used.
 _KEPT_CONNECTION_SECONDS = 3.0
 _CONNECT_SECONDS = 10.0
+_CONTROL_SECONDS = 60.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 
 
@@ -56,7 +57,6 @@ class RemoteEpisodes:
         """Make the pool of connections."""
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._target.connections, keepalive_timeout=_KEPT_CONNECTION_SECONDS),
-            timeout=aiohttp.ClientTimeout(total=self._target.call_seconds, sock_connect=_CONNECT_SECONDS),
             headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -99,7 +99,9 @@ class RemoteEpisodes:
         began, pause = time.monotonic(), _FIRST_PAUSE
         while True:
             try:
-                reply = read_answer(*await self._send("POST", episode.address, body, headers))
+                reply = read_answer(
+                    *await self._send("POST", episode.address, body, headers, self._target.call_seconds)
+                )
             except GatewayUnreachable as error:
                 # Because the call has a name, it is played once, however often it is sent: to another replica, too.
                 waited = time.monotonic() - began + pause
@@ -141,7 +143,9 @@ class RemoteEpisodes:
     async def _control(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         data = json.dumps(body).encode("ascii") if body is not None else None
         headers = {"Content-Type": "application/json"} if data is not None else {}
-        status, _, answer = await self._send(method, f"{self._base}{path}", data, headers)
+        # How long a call may take says nothing of opening an episode.
+        seconds = max(self._target.call_seconds, _CONTROL_SECONDS)
+        status, _, answer = await self._send(method, f"{self._base}{path}", data, headers, seconds)
         try:
             fields = json.loads(answer)
             if status < 300:
@@ -151,10 +155,15 @@ class RemoteEpisodes:
         except (ValueError, KeyError, TypeError):
             raise GatewayUnreachable(f"{self._base}{path} answered {status}: {answer[:200]!r}") from None
 
-    async def _send(self, method: str, url: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, str, bytes]:
+    async def _send(
+        self, method: str, url: str, data: bytes | None, headers: dict[str, str], seconds: float
+    ) -> tuple[int, str, bytes]:
         assert self._http is not None
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
         try:
-            async with self._http.request(method, url, data=data, headers=headers, allow_redirects=False) as response:
+            async with self._http.request(
+                method, url, data=data, headers=headers, allow_redirects=False, timeout=timeout
+            ) as response:
                 return response.status, response.headers.get("Content-Type", ""), await response.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise GatewayUnreachable(f"no answer from {self._base}: {error or type(error).__name__}") from error
