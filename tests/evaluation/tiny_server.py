@@ -163,6 +163,8 @@ def serving(folder: Path) -> Iterator[str]:
     )
     assert process.stdout is not None
     log: list[str] = []
+    # Somebody has to read on, or the server would wait for that.
+    reading = threading.Thread(target=log.extend, args=(process.stdout,), daemon=True)
     try:
         for line in process.stdout:
             log.append(line)
@@ -170,11 +172,14 @@ def serving(folder: Path) -> Iterator[str]:
                 break
         else:
             raise AssertionError("".join(log))
-        threading.Thread(target=log.extend, args=(process.stdout,), daemon=True).start()
+        reading.start()
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         process.terminate()
         process.wait()
+        if reading.is_alive():
+            reading.join()
+        process.stdout.close()
 
 
 if __name__ == "__main__":
