@@ -27,12 +27,13 @@ from envport.errors import (
     EnvironmentNotFound,
     InvalidEnvironment,
     InvalidOption,
+    UnknownEnvironment,
     UnknownTask,
 )
 from envport.schema import ToolSpec, documentation, fingerprint, tools_of
 from envport.types import Task
 
-__all__ = ["GROUP", "EnvironmentSpec", "installed", "load"]
+__all__ = ["GROUP", "EnvironmentSpec", "installed", "load", "served"]
 
 GROUP = "envport.environments"
 """The entry point group in which packages announce their environments."""
@@ -133,6 +134,19 @@ class EnvironmentSpec:
     def default_split(self) -> str | None:
         """The split that is meant where none is named: the first one."""
         return next(iter(self.splits), None)
+
+
+def served(environments: Mapping[str, EnvironmentSpec], name: str) -> EnvironmentSpec:
+    """The environment of that name.
+
+    Raises:
+        UnknownEnvironment: It is not served.
+    """
+    try:
+        return environments[name]
+    except KeyError:
+        names = ", ".join(map(repr, environments)) or "none"
+        raise UnknownEnvironment(f"there is no environment {name!r} here; served: {names}") from None
 
 
 def _as_task(item: Task | Mapping[str, Any], split: str, index: int) -> Task:

@@ -12,6 +12,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
 __all__ = [
+    "CALL_ID_KEY",
     "ContentBlock",
     "EnvironmentInfo",
     "EpisodeInfo",
@@ -33,6 +34,9 @@ ObservationT = TypeVar("ObservationT", default=Any)
 
 ContentBlock: TypeAlias = dict[str, Any]
 """One MCP content block in wire form, such as `{"type": "text", "text": "..."}` (MCP 2026-07-28, ContentBlock)."""
+
+CALL_ID_KEY = "envport/call_id"
+"""Where `_meta` of a tool call names the call, so that it is played once even if it is sent twice."""
 
 Status = Literal["opening", "running", "terminated", "truncated", "closed", "expired", "failed"]
 """Where an episode is. `terminated` and `truncated` have Gymnasium's meanings."""

@@ -24,13 +24,12 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOC
 from mcp_types.jsonrpc import INVALID_PARAMS
 
 from envport.errors import EpisodeFailed, GatewayUnreachable, InvalidArguments, UnknownTool, error_from_code
-from envport.types import Outcome, Reason
+from envport.types import CALL_ID_KEY, Outcome, Reason
 from envport_bridges.trl.backend import Reply
 
 __all__ = ["ToolCall", "read_answer"]
 
 _VERSION = "2026-07-28"
-CALL_ID_KEY = "envport/call_id"
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from envport.cluster.host import HostLoad, OpenedThere
 from envport.cluster.hosts import HostLost, Hosts
 from envport.episodes import CallResult, Found, Limits, Opening, Preparation
 from envport.episodes.base import ChosenTask
-from envport.errors import AtCapacity, Draining, EnvportError, EpisodeFailed, UnknownEnvironment, UnknownEpisode
-from envport.registry import EnvironmentSpec
+from envport.errors import AtCapacity, Draining, EnvportError, EpisodeFailed, UnknownEpisode
+from envport.registry import EnvironmentSpec, served
 from envport.runtimes import ProgressSink
 from envport.types import EpisodeInfo, Outcome, Trajectory
 
@@ -105,11 +105,7 @@ class ClusterTable:
 
     def environment(self, name: str) -> EnvironmentSpec:
         """The environment of that name."""
-        try:
-            return self._environments[name]
-        except KeyError:
-            served = ", ".join(map(repr, self._environments))
-            raise UnknownEnvironment(f"there is no environment {name!r} here; served: {served}") from None
+        return served(self._environments, name)
 
     async def open(
         self,

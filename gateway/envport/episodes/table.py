@@ -26,11 +26,10 @@ from envport.episodes.readiness import Readiness
 from envport.episodes.states import GONE
 from envport.errors import (
     EpisodeFailed,
-    UnknownEnvironment,
     UnknownEpisode,
     WorkerLost,
 )
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentSpec, served
 from envport.runtimes import Runtime, kind_for, runtime_for
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
 from envport.types import Outcome, Status, Task
@@ -139,11 +138,7 @@ class Episodes:
         Raises:
             UnknownEnvironment: It is not served.
         """
-        try:
-            return self.environments[name]
-        except KeyError:
-            served = ", ".join(map(repr, self.environments)) or "none"
-            raise UnknownEnvironment(f"there is no environment {name!r} here; served: {served}") from None
+        return served(self.environments, name)
 
     async def open(
         self,

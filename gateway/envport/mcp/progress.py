@@ -12,11 +12,9 @@ from mcp.server.context import ServerRequestContext
 
 from envport.episodes import CallResult, EpisodeTable, Found
 from envport.errors import EnvportError, InvalidRequest
+from envport.types import CALL_ID_KEY
 
-__all__ = ["CALL_ID_KEY", "playing"]
-
-CALL_ID_KEY = "envport/call_id"
-"""Where `_meta` of a tool call names the call, so that it is played once even if it is sent twice."""
+__all__ = ["playing"]
 
 _Report = tuple[float, float | None, str | None]
 
