@@ -20,7 +20,7 @@ from trl import GRPOTrainer
 
 from envport.episodes import Limits
 from envport.errors import GatewayUnreachable
-from envport_bridges.trl import ConcurrentGRPOTrainer, EnvironmentSpec, combine, rewards
+from envport_bridges.trl import ConcurrentGRPOTrainer, EnvironmentSpec, combine, scoring
 from envport_bridges.trl.contract import takes_explicit_tools
 
 DONE = "Done.<|im_end|>"
@@ -136,7 +136,7 @@ def test_control_tokens_of_an_observation_are_text(place: Place, tmp_path: Path,
 def test_a_trainer_that_takes_them_for_its_own_is_warned_of(
     place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    rewards._warn_of_control_tokens.cache_clear()
+    scoring._warn_once_of_control_tokens.cache_clear()
     spec = place.spec("guess", indices=[1, 4])
     train(tmp_path, spec, shows_control_tokens, chat_template_kwargs={})
     assert "sanitize_control_tokens" in caplog.text

@@ -16,8 +16,10 @@ from envport_bridges.trl.backend import Target
 from envport_bridges.trl.classes import environment_class, tools_of
 from envport_bridges.trl.connection import connect
 from envport_bridges.trl.contract import takes_explicit_tools
+from envport_bridges.trl.owner import find_owner
 from envport_bridges.trl.play import Play
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, ScoredEnvironment
+from envport_bridges.trl.scoring import score_for
 from envport_bridges.trl.tools import ToolDefinition
 
 __all__ = ["EnvironmentFactory"]
@@ -53,6 +55,8 @@ class EnvironmentFactory:
         """Make an instance."""
         play = Play(connect(self.target), self.info, self._ahead)
         environment: RolloutEnvironment = self.environment_class(play)
+        if (trainer := find_owner()) is not None:
+            score_for(trainer, takes_out=getattr(trainer, "takes_lost_out", False))
         # TRL closes nothing. What it drops is released here, what it holds to the end by the connection at exit.
         weakref.finalize(environment, _release, play).atexit = False
         return environment

@@ -16,8 +16,10 @@ from trl import chat_template_utils
 
 from envport_bridges.trl.classes import tools_of
 from envport_bridges.trl.factory import EnvironmentFactory
+from envport_bridges.trl.lost import LOST_COLUMN
 from envport_bridges.trl.observations import Shown
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, play_of
+from envport_bridges.trl.scoring import COMPLETION_COLUMN, PROMPT_COLUMN, score_for
 
 __all__ = ["ROW", "EpisodeRollout"]
 
@@ -33,7 +35,9 @@ class _Rollout:
     """One conversation as it grows."""
 
     environment: RolloutEnvironment
+    prompt: list[dict[str, Any]]
     prompt_ids: list[int]
+    messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     completion_ids: list[int] = field(default_factory=list[int])
     mask: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
@@ -45,6 +49,10 @@ class _Rollout:
     @property
     def ids(self) -> list[int]:
         return self.prompt_ids + self.completion_ids
+
+    @property
+    def lost(self) -> bool:
+        return play_of(self.environment).record.lost
 
     def add(self, ids: Sequence[int], *, written: bool, logprobs: Sequence[float] | None = None) -> None:
         self.completion_ids += ids
@@ -75,10 +83,12 @@ class EpisodeRollout:
             trainer: The trainer that asks.
 
         Returns:
-            What TRL requires, the mask of what the model wrote, and for reward functions the columns
-            `episode_reward`, `episode_rewards`, `episode_finished`, `tool_calls` and `tool_failures`.
+            What TRL requires, the mask of what is trained on (what the model wrote, in episodes that were not lost),
+            and for reward functions the columns `episode_reward`, `episode_rewards`, `episode_finished`,
+            `episode_lost`, `tool_calls` and `tool_failures`.
         """
         _prepare(trainer)
+        score_for(trainer, takes_out=True)
         rollouts = self._begin(prompts, trainer)
         playing = rollouts
         while playing:
@@ -95,9 +105,13 @@ class EpisodeRollout:
         rows: list[dict[str, Any]] = [self._rows[int(prompt[-1][ROW])] for prompt in prompts]
         for environment, row in zip(environments, rows, strict=True):
             play_of(environment).begin(row)
-        return [
-            _Rollout(environment, _encode(_with(prompt, play_of(environment).start(row)), environment, trainer))
+        started = [
+            _with(prompt, play_of(environment).start(row))
             for environment, row, prompt in zip(environments, rows, prompts, strict=True)
+        ]
+        return [
+            _Rollout(environment, prompt, _encode(prompt, environment, trainer))
+            for environment, prompt in zip(environments, started, strict=True)
         ]
 
     def _write(self, playing: list[_Rollout], trainer: Any) -> None:
@@ -109,6 +123,7 @@ class EpisodeRollout:
             tools = _shown_tools(one.environment)
             message: dict[str, Any] = _templates.parse_response(trainer._tokenizer, ids, prefix=one.ids, tools=tools)
             one.add(ids, written=True, logprobs=logprobs[number][:room] if logprobs is not None else None)
+            one.messages.append(message)
             one.calls = message.get("tool_calls") or []
             one.turns += 1
 
@@ -126,12 +141,14 @@ class EpisodeRollout:
                 one.failed += failed
                 messages.append({"role": "tool", "name": name, "content": content})
             if one.environment.finished:
-                # What the environment said last is nothing that the model answers any more.
+                # The model does not answer this one; reward functions read it.
+                one.messages += messages
                 continue
             suffix = trainer._get_tool_suffix_ids(messages)
             if len(one.completion_ids) + len(suffix) >= trainer.max_completion_length:
                 one.calls = []
                 continue
+            one.messages += messages
             one.add(suffix, written=False)
 
 
@@ -193,7 +210,10 @@ def _columns(rollouts: list[_Rollout], *, with_logprobs: bool) -> dict[str, Any]
         "prompt_ids": [one.prompt_ids for one in rollouts],
         "completion_ids": [one.completion_ids for one in rollouts],
         "logprobs": [one.logprobs for one in rollouts] if with_logprobs else None,
-        "env_mask": [one.mask for one in rollouts],
+        "env_mask": [[0] * len(one.mask) if one.lost else one.mask for one in rollouts],
+        PROMPT_COLUMN: [one.prompt for one in rollouts],
+        COMPLETION_COLUMN: [one.messages for one in rollouts],
+        LOST_COLUMN: [one.lost for one in rollouts],
         "episode_reward": [one.environment.score for one in rollouts],
         "episode_rewards": [one.environment.rewards for one in rollouts],
         "episode_finished": [one.environment.finished for one in rollouts],

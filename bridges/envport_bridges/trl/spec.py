@@ -14,6 +14,7 @@ from envport_bridges.trl.ahead import Plan
 from envport_bridges.trl.backend import Target
 from envport_bridges.trl.connection import Connection, connect
 from envport_bridges.trl.factory import EnvironmentFactory
+from envport_bridges.trl.lost import without_lost
 from envport_bridges.trl.rewards import episode_reward
 from envport_bridges.trl.rows import dataset_of, row_of, seed_of
 
@@ -26,7 +27,8 @@ _DEFAULT_ROWS = 256
 _MOST_ROWS = 1_000_000
 _PAGE = 500
 
-RewardFunction = Callable[..., list[float | None]]
+RewardFunction = Callable[..., Any]
+"""A reward function as TRL takes it, sync or async."""
 
 
 class EnvironmentSpec:
@@ -198,6 +200,21 @@ class EnvironmentSpec:
         """The default reward: what the environment gave. Empty if the environments own their reward."""
         return [] if self.get_reward else [episode_reward]
 
+    def rewards(self, *functions: RewardFunction) -> list[RewardFunction]:
+        """The default reward and reward functions of your own, all of which leave lost episodes out.
+
+        Args:
+            *functions: Reward functions as TRL takes them, sync or async. They need not know of lost episodes: what
+                they give for one is replaced by `None`.
+
+        Returns:
+            What `GRPOTrainer(reward_funcs=...)` takes.
+
+        Raises:
+            ConfigurationError: One of them is a reward model, which cannot be wrapped.
+        """
+        return [*self.reward_funcs, *map(without_lost, functions)]
+
 
 class Combination:
     """Several environments to train on at once; made by `combine`."""
@@ -230,6 +247,10 @@ class Combination:
     def reward_funcs(self) -> list[RewardFunction]:
         """The default reward: what the environments gave."""
         return next(iter(self._specs.values())).reward_funcs
+
+    def rewards(self, *functions: RewardFunction) -> list[RewardFunction]:
+        """The default reward and reward functions of your own; see `EnvironmentSpec.rewards`."""
+        return next(iter(self._specs.values())).rewards(*functions)
 
 
 def combine(specs: Mapping[str, EnvironmentSpec]) -> Combination:

@@ -56,8 +56,11 @@ class ConcurrentGRPOTrainer(_Stock):
 
     Takes what `GRPOTrainer` takes, and gives the same token ids, masks, advantages and counts. Calls of one rollout
     stay in order. Vision models and a TRL with another loop get the stock behaviour, said once in the log. Control
-    tokens in what environments show are text, unless `chat_template_kwargs` says otherwise.
+    tokens in what environments show are text, unless `chat_template_kwargs` says otherwise. Episodes that were lost to
+    faults are in neither the advantages nor the loss, whatever reward functions there are.
     """
+
+    takes_lost_out = True
 
     def __init__(self, *args: Any, **kwargs: Any):
         stock: Any = super()
