@@ -87,10 +87,14 @@ class _Draw:
         return self._typed(schema, depth)
 
     def _merged(self, schema: dict[str, Any]) -> dict[str, Any]:
+        followed: set[str] = set()
         while "$ref" in schema or "allOf" in schema:
             schema = dict(schema)
             parts = [*schema.pop("allOf", ())]
             if reference := schema.pop("$ref", None):
+                if reference in followed:
+                    raise ValueError(f"the reference {reference!r} leads back to itself")
+                followed.add(reference)
                 parts.append(self._resolve(reference))
             for part in parts:
                 schema = {**part, **schema}

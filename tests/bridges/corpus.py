@@ -192,6 +192,50 @@ COMBINED: dict[str, Entry] = {
     ),
 }
 
+_POINT = {"$defs": {"Point": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}}}
+_KIND_A = {"properties": {"kind": {"const": "a"}, "n": {"type": "integer"}}, "required": ["kind", "n"]}
+_KIND_B = {"properties": {"kind": {"const": "b"}, "n": {"type": "string"}}, "required": ["kind", "n"]}
+
+READ_AS_TEXT: dict[str, Entry] = {
+    "digits as text": _of({"type": "string"}, "007"),
+    "JSON as text": _of({"type": "string"}, '{"a": [1]}'),
+    "null as text": _of({"type": "string"}, "null"),
+    "True as text": _of({"type": "string"}, "True"),
+    "a Python list as text": _of({"type": "string"}, "['a']"),
+    "enum of digits": _of({"type": "string", "enum": ["1", "2"]}, "1"),
+    "untyped enum of digits": _of({"enum": ["1", "2"]}, "2"),
+    "untyped enum of numbers": _of({"enum": [1, 2]}, 2),
+    "untyped enum of booleans": _of({"enum": [True, False]}, False),
+    "optional number": _of({"anyOf": [{"type": "number"}, {"type": "null"}]}, 2.5),
+    "optional number, null": _of({"anyOf": [{"type": "number"}, {"type": "null"}]}, None),
+    "optional enum": _of({"anyOf": [{"enum": ["a", "b"]}, {"type": "null"}]}, None),
+    "model": _of({"$ref": "#/$defs/Point"}, {"x": 1}, **_POINT),
+    "optional model": _of({"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "null"}]}, {"x": 1}, **_POINT),
+    "optional model, null": _of({"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "null"}]}, None, **_POINT),
+    "described model": _of({"allOf": [{"$ref": "#/$defs/Point"}], "description": "Where."}, {"x": 1}, **_POINT),
+    "list of models": _of({"type": "array", "items": {"$ref": "#/$defs/Point"}}, [{"x": 1}], **_POINT),
+    "model or text": _of(
+        {"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "string", "maxLength": 3}]}, {"x": 1}, **_POINT
+    ),
+    "list with null": _of({"type": "array", "items": {"type": ["boolean", "null"]}}, [True, None]),
+    "root $ref": _root({"$ref": "#/$defs/Point", **_POINT}, {"x": 1}),
+    "root allOf": _root({"allOf": [{"type": "object", "properties": {"n": {"type": "integer"}}}]}, {"n": 1}),
+    "root oneOf, first": _root({"type": "object", "oneOf": [_KIND_A, _KIND_B]}, {"kind": "a", "n": 1}),
+    "root oneOf, second": _root({"type": "object", "oneOf": [_KIND_A, _KIND_B]}, {"kind": "b", "n": "x"}),
+    "root patternProperties": _root({"type": "object", "patternProperties": {"^n": {"type": "integer"}}}, {"n1": 3}),
+    "root map": _root({"type": "object", "additionalProperties": {"type": "integer"}}, {"a": 3}),
+    "root if then else": _root(
+        {
+            "type": "object",
+            "properties": {"unit": {"enum": ["m", "text"]}, "size": {}},
+            "if": {"properties": {"unit": {"const": "m"}}},
+            "then": {"properties": {"size": {"type": "number"}}},
+            "else": {"properties": {"size": {"type": "string"}}},
+        },
+        {"unit": "m", "size": 2.5},
+    ),
+}
+
 ANNOTATIONS: dict[str, Entry] = {
     "default": _of({"type": "integer", "default": 5}, 1, required=False),
     "default null": _of({"type": ["integer", "null"], "default": None}, None, required=False),
@@ -358,6 +402,7 @@ CORPUS: dict[str, Entry] = {
     **ARRAYS,
     **OBJECTS,
     **COMBINED,
+    **READ_AS_TEXT,
     **ANNOTATIONS,
     **ROOTS,
     **TOOL_NAMES,

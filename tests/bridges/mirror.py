@@ -6,10 +6,11 @@ import base64
 import json
 import threading
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import anyio
 from mcp_types import ImageContent
+from pydantic import BaseModel
 
 from envport import Environment, Step, Task, TaskSource, ToolDefinition, ToolError, UpstreamLost, tool
 
@@ -121,6 +122,31 @@ class LastCounts(Environment):
         """Go."""
         self._steps += 1
         return Step(f"step {self._steps}", reward=float(self._steps))
+
+
+class Point(BaseModel):
+    """Where to go."""
+
+    x: int
+    y: int | None = None
+
+
+class Reader(Environment):
+    """Rewards a call whose arguments all arrive with the right types."""
+
+    RIGHT: ClassVar = {"point": {"x": 3, "y": None}, "speed": 2, "note": "007", "label": None}
+
+    def reset(self, *, seed: int, task: Task | None) -> None:
+        """Begin."""
+
+    @tool
+    def place(
+        self, point: Point, speed: Literal["slow", 1, 2], note: str, label: Literal["a"] | None = None
+    ) -> Step[str]:
+        """Go somewhere."""
+        got = {"point": point.model_dump(), "speed": speed, "note": note, "label": label}
+        right = got == self.RIGHT
+        return Step("right" if right else f"wrong: {got}", reward=float(right), terminated=True)
 
 
 class Slow(Environment):

@@ -26,6 +26,7 @@ REFERENCES = {
     "mirror": "mirror:Mirror",
     "last": "mirror:LastCounts",
     "slow": "mirror:Slow",
+    "reader": "mirror:Reader",
     "adapter": "mirror:Adapter",
 }
 

@@ -85,7 +85,7 @@ def test_the_prompt_shows_the_schema_exactly(entry: Entry, asynchronous: bool, t
 @pytest.mark.parametrize("entry", CORPUS.values(), ids=CORPUS.keys())
 def test_every_tool_can_be_called_by_what_a_model_writes(entry: Entry, tokenizer: Any):
     listed, arguments = entry
-    environment = make([listed], cast_strings=False)
+    environment = make([listed])
     (tool,) = tools_as_trl_finds_them(environment)
     written = calls((json.dumps(listed["name"])[1:-1], json.dumps(arguments)))
     ids = tokenizer(written, add_special_tokens=False)["input_ids"]

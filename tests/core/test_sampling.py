@@ -106,3 +106,10 @@ def test_arguments_can_be_drawn_for_the_built_in_tools(name: str) -> None:
         sampler = ArgumentSampler(tool.input_schema)
         for seed in range(50):
             tool.bind(sampler.sample(Random(seed)))
+
+
+@pytest.mark.timeout(20)
+def test_a_reference_that_leads_back_to_itself_is_refused() -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "required": ["a"]}
+    with pytest.raises(ValueError, match="leads back to itself"):
+        ArgumentSampler({**schema, "$defs": {"A": {"$ref": "#/$defs/A"}}}).sample(Random(0))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, cast
 
-from jsonschema import ValidationError
+from jsonschema import FormatChecker, ValidationError
 from jsonschema.exceptions import SchemaError
 from jsonschema.protocols import Validator
 from jsonschema.validators import Draft202012Validator, validator_for
@@ -29,22 +29,26 @@ class ArgumentSchema:
     leads nowhere, a pattern that is not Python's) refuses nothing: the gateway has the last word. References are never
     fetched.
 
+    Attributes:
+        schema: The schema. Not to be changed.
+
     Args:
         schema: JSON Schema of the arguments, 2020-12 unless it names another dialect.
     """
 
     def __init__(self, schema: Mapping[str, Any]):
-        self._schema = schema
+        self.schema = schema
 
     @cached_property
     def _validator(self) -> Validator | None:
-        dialect: Any = validator_for(self._schema, default=Draft202012Validator)
+        dialect: Any = validator_for(self.schema, default=Draft202012Validator)
         try:
-            dialect.check_schema(self._schema)
+            # A pattern that is not Python's keeps nothing but its own part of the schema from being applied.
+            dialect.check_schema(self.schema, format_checker=FormatChecker(formats=()))
         except _UNCHECKABLE:
             return None
         # Without a registry of its own, jsonschema opens the URLs that a schema refers to.
-        return cast("Validator", dialect(self._schema, registry=REGISTRY))
+        return cast("Validator", dialect(self.schema, registry=REGISTRY))
 
     def problems(self, arguments: Mapping[str, Any]) -> str | None:
         """What is wrong with the arguments, one line each, or `None`.
@@ -63,12 +67,80 @@ class ArgumentSchema:
             return None
         return "\n".join(dict.fromkeys(map(_explain, errors))) or None
 
+    def accepts(self, name: str, value: Any, arguments: Mapping[str, Any]) -> bool:
+        """Whether a value may stand for one of the arguments. True where the schema cannot be applied.
+
+        Args:
+            name: The argument.
+            value: The value.
+            arguments: All arguments, for conditions that span several.
+        """
+        return not self._about(name, value, arguments)
+
+    def accepts_all(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the schema takes these arguments. False where it cannot be applied."""
+        try:
+            return self._validator is not None and self._validator.is_valid(dict(arguments))
+        except _UNCHECKABLE:
+            return False
+
+    def expects(self, name: str, value: Any, arguments: Mapping[str, Any]) -> bool:
+        """Whether a value is of a kind that the argument may have, be it too large, too long or the like.
+
+        Args:
+            name: The argument.
+            value: The value.
+            arguments: All arguments, for conditions that span several.
+        """
+        return all(map(_is_of_its_kind, self._about(name, value, arguments)))
+
+    def _about(self, name: str, value: Any, arguments: Mapping[str, Any]) -> list[ValidationError]:
+        """What the schema has against a value of one argument."""
+        if self._validator is None:
+            return []
+        # Another argument may have a part of the schema that cannot be applied.
+        for instance in ({**arguments, name: value}, {name: value}):
+            try:
+                errors = list(self._validator.iter_errors(instance))
+            except _UNCHECKABLE:
+                continue
+            return [found for error in errors for found in _about_argument(error, name)]
+        return []
+
 
 def _explain(error: ValidationError) -> str:
     path = ".".join(str(part) for part in error.absolute_path)
     if not isinstance(error.schema, Mapping):
         return f"Argument {path!r} is not allowed." if path else "No arguments are allowed."
     return explain_json_schema_error(error)
+
+
+_UNIONS = ("anyOf", "oneOf")
+_KINDS = ("type", "const", "enum")
+
+
+def _branches(error: ValidationError) -> list[list[ValidationError]]:
+    """The errors of each branch of a union."""
+    found: dict[Any, list[ValidationError]] = {}
+    for part in error.context or ():
+        found.setdefault(part.schema_path[0], []).append(part)
+    return list(found.values())
+
+
+def _about_argument(error: ValidationError, name: str) -> list[ValidationError]:
+    """The error if it is about that argument; of a union of whole argument lists, if each branch has one about it."""
+    if error.absolute_path:
+        return [error] if error.absolute_path[0] == name else []
+    if error.validator not in _UNIONS:
+        return []
+    branches = [[found for part in branch for found in _about_argument(part, name)] for branch in _branches(error)]
+    return [found for branch in branches for found in branch] if branches and all(branches) else []
+
+
+def _is_of_its_kind(error: ValidationError) -> bool:
+    if error.validator in _UNIONS:
+        return any(all(map(_is_of_its_kind, branch)) for branch in _branches(error))
+    return error.validator not in _KINDS
 
 
 def _not_json(name: str, value: Any) -> str | None:

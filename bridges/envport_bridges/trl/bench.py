@@ -1,6 +1,6 @@
 """Prints what the bridge costs and how exact it is: `python -m envport_bridges.trl.bench`.
 
-python -m envport_bridges.trl.bench                       # all of it, about two minutes
+python -m envport_bridges.trl.bench                       # all of it, about three minutes
 python -m envport_bridges.trl.bench schemas echo          # some of it
 """
 
@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import importlib
 import importlib.util
-import inspect
 import json
 import logging
 import re
@@ -18,14 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from envport import Environment, Task, tool
 from envport_bridges.trl.classes import environment_class
+from envport_bridges.trl.matrix import Corpus, compare, environment_tools, tool_templates
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, play_of
 from envport_bridges.trl.spec import EnvironmentSpec
 
@@ -62,14 +62,9 @@ class EchoEnvironment(Environment):
 
 def schemas(options: argparse.Namespace) -> None:
     """How many schemas of the corpus stand in the prompt exactly, ours and TRL's `OpenRewardSpec` binder's."""
-    corpus: Path = options.corpus
-    spec = importlib.util.spec_from_file_location("corpus", corpus)
-    if spec is None or spec.loader is None or not corpus.exists():
-        print(f"schemas: no corpus at {corpus}; run this in a checkout of envport")
+    entries = _corpus(options.corpus)
+    if entries is None:
         return
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    entries: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = module.CORPUS
     for name, render in (("envport", _ours), ("OpenRewardSpec", _openreward)):
         exact = callable_ = 0
         for listed, _ in entries.values():
@@ -77,6 +72,30 @@ def schemas(options: argparse.Namespace) -> None:
             callable_ += shown is not None
             exact += shown is not None and json.dumps(shown) == json.dumps(listed["inputSchema"])
         print(f"schemas: {name}: of {len(entries)}, {exact} exact in the prompt, {callable_} callable")
+
+
+def formats(options: argparse.Namespace) -> None:
+    """What each chat template of the installed TRL shows of the corpus, and what it brings back of its calls."""
+    entries = _corpus(options.corpus)
+    if entries is None:
+        return
+    tokenizer, _ = _tiny()
+    print(f"formats: of {len(entries)} tools: shown exactly, called and read back equal, said not to arrive, wrong")
+    for cell in compare(tokenizer, tool_templates(), entries):
+        print(
+            f"formats: {cell.template:24} {cell.path:20} "
+            f"{cell.exact:4} {cell.equal:4} {len(cell.said):4} {len(cell.wrong):4}"
+        )
+
+
+def _corpus(path: Path) -> Corpus | None:
+    spec = importlib.util.spec_from_file_location("corpus", path)
+    if spec is None or spec.loader is None or not path.exists():
+        print(f"no corpus at {path}; run this in a checkout of envport, or say where it is with --corpus")
+        return None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.CORPUS
 
 
 def _quietly(render: Callable[[], Any]) -> Any:
@@ -120,13 +139,6 @@ def _openreward(listed: dict[str, Any]) -> Any:
     if bound != listed["name"] or bound.startswith("_") or bound in ("reset", "get_reward"):
         return None
     return _shown(getattr(made(), bound))
-
-
-def environment_tools(environment: Any) -> list[str]:
-    """The names of the members that TRL takes for tools."""
-    cls = cast("type[Any]", type(environment))
-    members = inspect.getmembers(cls, predicate=inspect.isfunction)
-    return [name for name, _ in members if name not in ("reset", "get_reward") and not name.startswith("_")]
 
 
 def classes(options: argparse.Namespace) -> None:
@@ -286,7 +298,9 @@ def _tiny() -> tuple[Any, Any]:
     backend = Tokenizer(models.BPE(alphabet, []))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
     tokenizer.add_tokens(["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<|im_start|>"])
     template = Path(trl.__file__).parent / "chat_templates" / "qwen3_instruct_2507.jinja"
     tokenizer.chat_template = template.read_text()
@@ -304,7 +318,7 @@ def _tiny() -> tuple[Any, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run what is asked for."""
-    parts = {"schemas": schemas, "classes": classes, "echo": echo, "rollouts": rollouts}
+    parts = {"schemas": schemas, "formats": formats, "classes": classes, "echo": echo, "rollouts": rollouts}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}; all if none is given")
     parser.add_argument("--corpus", type=Path, default=_CORPUS, help="tool schemas to compare")

@@ -76,15 +76,12 @@ def _bind_method(attribute: ToolAttribute, instance: Any) -> Any:
     return types.MethodType(attribute.placeholder, instance)
 
 
-def define_tools(
-    listing: Sequence[Mapping[str, Any]], base: type[Any], *, cast_strings: bool = True
-) -> dict[str, ToolDefinition]:
+def define_tools(listing: Sequence[Mapping[str, Any]], base: type[Any]) -> dict[str, ToolDefinition]:
     """Read a listing: the tools by the attribute that each of them gets.
 
     Args:
         listing: Tools exactly as MCP's `tools/list` shows them.
         base: The class that the attributes join; none of its own is shadowed.
-        cast_strings: See `ToolDefinition.of`.
 
     Raises:
         ConfigurationError: A tool has no name, or two have the same.
@@ -97,10 +94,7 @@ def define_tools(
         raise ConfigurationError(f"the tool listing has several tools named {', '.join(map(repr, twice))}")
     reserved = {*dir(base), "reset", "get_reward"}
     identifiers = SafeNames.of(names, prefix="tool_", reserved=reserved).safe
-    definitions = (
-        ToolDefinition.of(listed, identifiers[name], cast_strings=cast_strings)
-        for name, listed in zip(names, listing, strict=True)
-    )
+    definitions = (ToolDefinition.of(listed, identifiers[name]) for name, listed in zip(names, listing, strict=True))
     return {definition.identifier: definition for definition in definitions}
 
 
@@ -111,7 +105,6 @@ def environment_class(
     *,
     explicit: bool = True,
     asynchronous: bool = False,
-    cast_strings: bool = True,
 ) -> type[Any]:
     """Make the class of an environment.
 
@@ -121,12 +114,11 @@ def environment_class(
         base: What the class inherits from; its instances hold a `Player` as `_player`.
         explicit: Whether instances show explicit schemas, or annotated methods.
         asynchronous: Whether the tools are coroutine functions.
-        cast_strings: See `ToolDefinition.of`.
 
     Raises:
         ConfigurationError: A tool has no name, or two have the same.
     """
-    tools = define_tools(listing, base, cast_strings=cast_strings)
+    tools = define_tools(listing, base)
     bind = (_bind_async if asynchronous else _bind_explicit) if explicit else _bind_method
     attributes: dict[str, Any] = {identifier: ToolAttribute(tool, bind) for identifier, tool in tools.items()}
     made = ListedClass(_class_name(name), (base,), {**attributes, "_tools": tools, "__module__": __name__})

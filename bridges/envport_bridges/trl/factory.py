@@ -16,9 +16,10 @@ from envport_bridges.trl.backend import Target
 from envport_bridges.trl.classes import environment_class, tools_of
 from envport_bridges.trl.connection import connect
 from envport_bridges.trl.contract import takes_explicit_tools
+from envport_bridges.trl.formats import CallFormat, format_for
 from envport_bridges.trl.owner import find_owner
 from envport_bridges.trl.play import Play
-from envport_bridges.trl.rollout_environment import RolloutEnvironment, ScoredEnvironment
+from envport_bridges.trl.rollout_environment import RolloutEnvironment, ScoredEnvironment, play_of
 from envport_bridges.trl.scoring import score_for
 from envport_bridges.trl.tools import ToolDefinition
 
@@ -39,7 +40,7 @@ class EnvironmentFactory:
         scored: Whether instances own their reward (`get_reward`).
         asynchronous: Whether their tools are coroutine functions.
         explicit: Whether the model is shown the exact schemas, or what type hints can say of them.
-        cast_strings: Whether transformers may read text as the type that the schema asks for.
+        cast_strings: Whether text is read as the type that the schema asks for; `None` if the chat format decides.
         plan: Which episodes come, if they are to be opened ahead.
     """
 
@@ -48,18 +49,31 @@ class EnvironmentFactory:
     scored: bool = False
     asynchronous: bool = False
     explicit: bool = True
-    cast_strings: bool = True
+    cast_strings: bool | None = None
     plan: Plan | None = None
 
     def __call__(self) -> RolloutEnvironment:
         """Make an instance."""
         play = Play(connect(self.target), self.info, self._ahead)
         environment: RolloutEnvironment = self.environment_class(play)
-        if (trainer := find_owner()) is not None:
-            score_for(trainer, takes_out=getattr(trainer, "takes_lost_out", False))
+        if (owner := find_owner()) is not None:
+            score_for(owner.trainer, takes_out=getattr(owner.trainer, "takes_lost_out", False))
+            self.read_as(environment, owner.trainer, owner.processing_class)
         # TRL closes nothing. What it drops is released here, what it holds to the end by the connection at exit.
         weakref.finalize(environment, _release, play).atexit = False
         return environment
+
+    def read_as(self, environment: RolloutEnvironment, trainer: Any, processing_class: Any) -> None:
+        """Have an instance read arguments as a trainer's model writes them.
+
+        Args:
+            environment: The instance.
+            trainer: The trainer.
+            processing_class: Its tokenizer or processor.
+        """
+        if self.explicit and takes_explicit_tools():
+            found = format_for(trainer, processing_class, type(environment))
+            play_of(environment).form = found if self.cast_strings is None else CallFormat(not self.cast_strings)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if key not in ("environment_class", "_ahead")}
@@ -81,7 +95,6 @@ class EnvironmentFactory:
             ScoredEnvironment if self.scored else RolloutEnvironment,
             explicit=explicit,
             asynchronous=self.asynchronous and explicit,
-            cast_strings=self.cast_strings,
         )
         if not explicit:
             _warn_of_losses(self.info.name, tools_of(made))

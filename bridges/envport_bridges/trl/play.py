@@ -24,6 +24,7 @@ from envport.types import EnvironmentInfo, Outcome
 from envport_bridges.trl.ahead import Ahead
 from envport_bridges.trl.backend import OpenEpisode, Reply
 from envport_bridges.trl.connection import Connection
+from envport_bridges.trl.formats import AS_WRITTEN
 from envport_bridges.trl.observations import Shown, show
 from envport_bridges.trl.rows import request_of, same_episode
 from envport_bridges.trl.tools import ToolDefinition
@@ -83,6 +84,7 @@ class Play:
 
     Attributes:
         deferring: Whether calls return before they are played.
+        form: How the arguments of calls are read.
 
     Args:
         connection: What runs them.
@@ -96,6 +98,7 @@ class Play:
         self.record = Record({})
         self._opener = ahead or connection
         self.deferring = False
+        self.form = AS_WRITTEN
         self._begun: tuple[Mapping[str, Any], Future[Shown]] | None = None
         connection.source.expect(info)
         connection.keep_alive(info.limits.idle_seconds)
@@ -152,7 +155,8 @@ class Play:
 
     def submit(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Future[Shown]:
         """Start a call; see `call`."""
-        return self.connection.loop.submit(self._call(self.record, tool, arguments))
+        read = dict(self.form.read(tool, arguments))
+        return self.connection.loop.submit(self._call(self.record, tool, read))
 
     def wait(self, future: Future[Shown]) -> Shown:
         """Wait for something that was begun, and count the time."""

@@ -21,7 +21,7 @@ from envport_bridges.trl.observations import Shown
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, play_of
 from envport_bridges.trl.scoring import COMPLETION_COLUMN, PROMPT_COLUMN, score_for
 
-__all__ = ["ROW", "EpisodeRollout"]
+__all__ = ["ROW", "EpisodeRollout", "encode", "shown_tools"]
 
 # TRL's annotations are partial.
 _templates = cast("Any", chat_template_utils)
@@ -102,6 +102,8 @@ class EpisodeRollout:
         while len(self._pool) < len(prompts):
             self._pool.append(self._factory())
         environments = self._pool[: len(prompts)]
+        for environment in environments:
+            self._factory.read_as(environment, trainer, trainer.processing_class)
         rows: list[dict[str, Any]] = [self._rows[int(prompt[-1][ROW])] for prompt in prompts]
         for environment, row in zip(environments, rows, strict=True):
             play_of(environment).begin(row)
@@ -110,7 +112,7 @@ class EpisodeRollout:
             for environment, row, prompt in zip(environments, rows, prompts, strict=True)
         ]
         return [
-            _Rollout(environment, prompt, _encode(prompt, environment, trainer))
+            _Rollout(environment, prompt, encode(prompt, environment, trainer))
             for environment, prompt in zip(environments, started, strict=True)
         ]
 
@@ -120,7 +122,7 @@ class EpisodeRollout:
         for number, one in enumerate(playing):
             room = trainer.max_completion_length - len(one.completion_ids)
             ids = written[number][:room]
-            tools = _shown_tools(one.environment)
+            tools = shown_tools(one.environment)
             message: dict[str, Any] = _templates.parse_response(trainer._tokenizer, ids, prefix=one.ids, tools=tools)
             one.add(ids, written=True, logprobs=logprobs[number][:room] if logprobs is not None else None)
             one.messages.append(message)
@@ -189,10 +191,11 @@ def _with(prompt: list[dict[str, Any]], observation: Shown) -> list[dict[str, An
     return [*prompt[:-1], {"role": last["role"], "content": last["content"] + text}]
 
 
-def _encode(messages: list[dict[str, Any]], environment: RolloutEnvironment, trainer: Any) -> list[int]:
+def encode(messages: list[dict[str, Any]], environment: RolloutEnvironment, trainer: Any) -> list[int]:
+    """The token ids of a prompt, with the environment's tools."""
     return trainer.processing_class.apply_chat_template(
         [messages],
-        tools=_shown_tools(environment),
+        tools=shown_tools(environment),
         chat_template=trainer.chat_template,
         add_generation_prompt=True,
         tokenize=True,
@@ -201,7 +204,8 @@ def _encode(messages: list[dict[str, Any]], environment: RolloutEnvironment, tra
     )["input_ids"][0]
 
 
-def _shown_tools(environment: RolloutEnvironment) -> list[Any] | None:
+def shown_tools(environment: RolloutEnvironment) -> list[Any] | None:
+    """The tools that the model is shown; `None` if there are none."""
     return [getattr(environment, name) for name in tools_of(type(environment))] or None
 
 

@@ -48,8 +48,8 @@ class EnvironmentSpec:
         call_seconds: Seconds after which a call that is not answered counts as lost.
         get_reward: Whether environments own their reward; `reward_funcs` is then empty.
         explicit_schemas: Whether the model is shown the tools' exact schemas. Type hints are the alternative.
-        cast_strings: Whether transformers may read text as the type that the schema asks for (`"7"` as 7). Models
-            that write arguments as bare text need it; for those that write JSON, `False` keeps what they wrote.
+        cast_strings: Whether text is read as the type that the schema asks for (`"7"` as 7). If not given, it is read
+            where the model's chat format writes arguments as bare text, and kept where it writes JSON.
 
     Raises:
         ConfigurationError: The options contradict each other, or the environment is not installed.
@@ -69,7 +69,7 @@ class EnvironmentSpec:
         call_seconds: float = 600.0,
         get_reward: bool = False,
         explicit_schemas: bool = True,
-        cast_strings: bool = True,
+        cast_strings: bool | None = None,
     ):
         if num_tasks is not None and indices is not None:
             raise ConfigurationError("give num_tasks or indices, not both")

@@ -47,21 +47,19 @@ class ToolDefinition:
     annotated: Annotated
 
     @classmethod
-    def of(cls, listed: Mapping[str, Any], identifier: str, *, cast_strings: bool = True) -> ToolDefinition:
+    def of(cls, listed: Mapping[str, Any], identifier: str) -> ToolDefinition:
         """Read a tool from a listing.
 
         Args:
             listed: The tool exactly as MCP's `tools/list` shows it.
             identifier: Its attribute name.
-            cast_strings: Whether transformers may read text as the numbers and the like that the schema asks for.
         """
         schema = cast("dict[str, Any]", listed.get("inputSchema") or {"type": "object", "properties": {}})
         properties = schema.get("properties")
         named = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
         parameters = SafeNames.of(named, prefix="arg_", reserved=("self",))
         description = str(listed.get("description") or "")
-        rendered = schema if cast_strings else _Verbatim(schema)
-        function = {"name": listed["name"], "description": description, "parameters": rendered}
+        function = {"name": listed["name"], "description": description, "parameters": _Verbatim(schema)}
         return cls(
             name=str(listed["name"]),
             identifier=identifier,
@@ -88,7 +86,10 @@ class ToolDefinition:
 
 
 class _Verbatim(dict[str, Any]):
-    """A schema that renders as it is, but whose properties transformers does not find when it casts arguments."""
+    """A schema that renders as it is, but whose properties transformers does not find when it casts arguments.
+
+    It would cast by what stands in `properties` alone, blind to `$ref` and the like; see `readings`.
+    """
 
     def get(self, key: str, default: Any = None) -> Any:
         return default if key == "properties" else super().get(key, default)
