@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from places import Place
 from test_trl_training import DONE, assert_finite, guess_up_to, logged
+from test_trl_training import train as train_stock
 from tiny_model import calls, config, make_model, make_tokenizer, scripted
 from trl import GRPOTrainer
 from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
@@ -25,13 +26,14 @@ from envport_bridges.trl import episode_reward
 
 def train(tmp_path: Path, spec: Any, script: Any, **options: Any) -> Any:
     tokenizer = make_tokenizer()
+    reward_funcs = options.pop("reward_funcs", spec.reward_funcs)
     trainer = scripted(GRPOTrainer, script)(
         model=make_model(tokenizer),
         args=config(tmp_path, **options),
         processing_class=tokenizer,
         train_dataset=spec.rollout_dataset,
         rollout_func=spec.rollout_func,
-        reward_funcs=spec.reward_funcs,
+        reward_funcs=reward_funcs,
     )
     trainer.train()
     return trainer
@@ -82,6 +84,31 @@ def test_only_what_the_model_wrote_is_trained_on(place: Place, tmp_path: Path):
     written = [calls(("guess", json.dumps({"number": number}))) for number in range(2)]
     assert tokenizer.decode(ids[mask.bool()]) == "".join([*written, DONE])
     assert tokenizer.decode(ids[~mask.bool()]).count("Wrong.") == 2
+
+
+def test_reward_functions_read_the_conversation_as_it_was(place: Place, tmp_path: Path):
+    spec = place.spec("guess", indices=[1, 4])
+    read: dict[str, list[Any]] = {}
+
+    def reader(prompts: list[Any], completions: list[Any], completion_ids: list[Any], **columns: Any) -> list[float]:
+        read.update(prompts=list(prompts), completions=list(completions), completion_ids=list(completion_ids))
+        return [0.0] * len(prompts)
+
+    trainer = train(tmp_path, spec, guess_up_to(2), reward_funcs=[*spec.reward_funcs, reader])
+    mine = dict(read)
+    stock = train_stock(tmp_path, spec, guess_up_to(2), reward_funcs=[*spec.reward_funcs, reader])
+    assert mine["prompts"] == read["prompts"]
+    assert mine["prompts"][0][-1]["content"] == f"Guess number 1.\n\n[seed {spec.rows[0]['seed']}]"
+    # Task 4 was not found: both play it alike. Task 1 was found, and the model is not asked again.
+    assert mine["completions"][4:] == read["completions"][4:]
+    assert mine["completion_ids"][4:] == read["completion_ids"][4:]
+    found = mine["completions"][0]
+    assert [message["role"] for message in found] == ["assistant", "tool", "assistant", "tool"]
+    assert found == read["completions"][0][: len(found)]
+    assert found[-1] == {"role": "tool", "name": "guess", "content": "Right."}
+    # What TRL writes into its table of completions is the same.
+    assert list(trainer._logs["completion"]) == mine["completions"]
+    assert list(trainer._logs["prompt"]) == list(stock._logs["prompt"])
 
 
 def test_errors_and_odd_calls_are_told_in_a_rollout_function_too(place: Place, tmp_path: Path):
