@@ -23,8 +23,8 @@ from envport.http.routes import METRICS, PRINCIPAL_KEY, PROBES, ControlPlane, co
 from envport.mcp.surface import EPISODE_HEADER, Endpoint, McpSurface
 from envport.metrics import Metrics
 from envport.registry import EnvironmentSpec
-from envport.subject import principal_at_hand
-from envport.tracing import caller_joined
+from envport.telemetry.subject import principal_at_hand
+from envport.telemetry.tracing import caller_joined
 from envport.trajectories import TrajectoryStore
 
 __all__ = ["Gateway"]

@@ -26,8 +26,8 @@ from envport.environment import Environment
 from envport.errors import InvalidArguments, InvalidEnvironment, ToolError
 from envport.registry import EnvironmentSpec, load
 from envport.runtimes import StepResult, Worker, runtime_for
-from envport.sampling import ArgumentSampler
-from envport.schema import ToolSpec, tools_of
+from envport.tools.sampling import ArgumentSampler
+from envport.tools.schema import ToolSpec, tools_of
 from envport.types import Observation, Task
 
 __all__ = ["CheckReport", "Finding", "check_environment", "examine"]

@@ -20,7 +20,6 @@ from urllib.parse import parse_qsl
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from envport.arguments import describe_allowed
 from envport.environment import Environment, TaskSource
 from envport.errors import (
     ConfigurationError,
@@ -30,7 +29,8 @@ from envport.errors import (
     UnknownEnvironment,
     UnknownTask,
 )
-from envport.schema import ToolSpec, documentation, fingerprint, tools_of
+from envport.tools.arguments import describe_allowed
+from envport.tools.schema import ToolSpec, documentation, fingerprint, tools_of
 from envport.types import Task
 
 __all__ = ["GROUP", "EnvironmentSpec", "installed", "load", "served"]

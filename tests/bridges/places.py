@@ -18,8 +18,8 @@ from mcp import Client
 from envport.app import Gateway
 from envport.errors import EnvportError
 from envport.registry import load
+from envport_bridges.rollouts.connection import _connections, connect
 from envport_bridges.trl import EnvironmentSpec
-from envport_bridges.trl.connection import _connections, connect
 
 REFERENCES = {
     "guess": "mirror:Guess",

@@ -30,8 +30,8 @@ from envport.errors import (
     UnknownEnvironment,
     UnknownTool,
 )
+from envport_bridges.rollouts.wire import ToolCall, read_answer
 from envport_bridges.trl import EnvironmentSpec
-from envport_bridges.trl.wire import ToolCall, read_answer
 
 
 @pytest.fixture

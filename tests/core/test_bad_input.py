@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from envport import Environment, Task, ToolDefinition, tool
 from envport.errors import InvalidArguments
-from envport.schema import tools_of
+from envport.tools.schema import tools_of
 
 
 class Address(BaseModel):

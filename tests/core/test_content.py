@@ -17,7 +17,7 @@ from mcp_types import AudioContent, ContentBlock, EmbeddedResource, ResourceLink
 from pydantic import BaseModel, Field, RootModel, TypeAdapter
 
 from envport import Observation
-from envport.content import observe, text_block
+from envport.tools.content import observe, text_block
 from envport_envs.showcase import ShowcaseEnvironment
 
 PNG = ShowcaseEnvironment().show_image()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envport.registry import load
-from envport.sampling import ArgumentSampler, matching
+from envport.tools.sampling import ArgumentSampler, matching
 
 TREE = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/tree"}}}}
 

@@ -22,8 +22,8 @@ from typing_extensions import TypedDict
 
 from envport import Environment, Observation, Progress, Step, ToolDefinition, tool
 from envport.errors import InvalidArguments, InvalidEnvironment
-from envport.sampling import ArgumentSampler
-from envport.schema import ToolSpec, fingerprint, tools_of
+from envport.tools.sampling import ArgumentSampler
+from envport.tools.schema import ToolSpec, fingerprint, tools_of
 
 
 class Suit(Enum):

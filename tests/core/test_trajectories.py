@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envport.content import text_observation
+from envport.tools.content import text_observation
 from envport.trajectories import MemoryTrajectories
 from envport.types import Observation, StepRecord
 

@@ -118,7 +118,7 @@ def test_what_was_returned_is_what_arrives(served):
 
 def test_images_of_pillow_are_images():
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed (extra images)")
-    from envport.content import observe
+    from envport.tools.content import observe
 
     (block,) = observe(image.new("RGB", (2, 3))).content
     assert image.open(io.BytesIO(base64.b64decode(block["data"]))).size == (2, 3)

@@ -12,8 +12,8 @@ from typing import Any
 from inspect_ai.tool import ContentAudio, ContentImage, ContentText, ToolDef, ToolError, ToolInfo, ToolParam, ToolParams
 from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationError, model_serializer
 
-from envport.content import text_of
 from envport.errors import GatewayUnreachable
+from envport.tools.content import text_of
 from envport.types import ContentBlock
 from envport_bridges.playing.seat import Seat
 

@@ -15,8 +15,8 @@ from inspect_ai.solver import TaskState
 from inspect_ai.tool import ToolInfo
 
 from envport.client import AsyncClient
-from envport.content import text_of
 from envport.errors import EnvportError
+from envport.tools.content import text_of
 from envport.types import OpenedEpisode
 from envport_bridges.inspect_ai.exact_tools import playable, shown, tool_content
 from envport_bridges.playing.agents import Agent, Mission

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from envport.errors import InvalidOption
-from envport_bridges.playing.secrecy import without_secrets
+from envport.secrecy import without_secrets
 
 __all__ = ["PRESETS", "Agent", "Mission"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from envport.errors import ConfigurationError, error_from_code
-from envport_bridges.playing.secrecy import without_secrets
+from envport.secrecy import without_secrets
 
 __all__ = ["Hosted"]
 

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, TypeAlias, cast
 
 from envport.errors import InvalidOption
-from envport.sampling import ArgumentSampler
+from envport.tools.sampling import ArgumentSampler
 from envport_bridges.playing.seat import Reply, Seat
 
 __all__ = ["Call", "Policy", "View", "load_policy", "no_op", "play_policy", "random_calls"]

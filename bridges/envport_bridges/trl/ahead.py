@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from envport.errors import EnvportError
-from envport_bridges.trl.backend import OpenEpisode, OpenRequest
-from envport_bridges.trl.connection import Connection
+from envport_bridges.rollouts.backend import OpenEpisode, OpenRequest
+from envport_bridges.rollouts.connection import Connection
 from envport_bridges.trl.rows import request_of
 
 __all__ = ["Ahead", "Plan"]

@@ -15,7 +15,7 @@ from jsonschema.validators import Draft202012Validator, validator_for
 from jsonschema_specifications import REGISTRY  # pyright: ignore[reportMissingTypeStubs]
 from referencing.exceptions import Unresolvable
 
-from envport.arguments import explain_json_schema_error
+from envport.tools.arguments import explain_json_schema_error
 
 __all__ = ["ArgumentSchema"]
 

@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import Any
 
 from envport.types import EnvironmentInfo
+from envport_bridges.rollouts.backend import Target
+from envport_bridges.rollouts.connection import connect
 from envport_bridges.trl.ahead import Ahead, Plan
-from envport_bridges.trl.backend import Target
 from envport_bridges.trl.classes import environment_class, tools_of
-from envport_bridges.trl.connection import connect
 from envport_bridges.trl.contract import takes_explicit_tools
 from envport_bridges.trl.formats import CallFormat, format_for
 from envport_bridges.trl.owner import find_owner

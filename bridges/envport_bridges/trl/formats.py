@@ -15,7 +15,7 @@ from importlib import import_module
 from random import Random
 from typing import Any, cast
 
-from envport.sampling import ArgumentSampler
+from envport.tools.sampling import ArgumentSampler
 from envport_bridges.trl.classes import tools_of
 from envport_bridges.trl.readings import read_arguments
 from envport_bridges.trl.tools import ToolDefinition

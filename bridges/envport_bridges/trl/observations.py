@@ -9,8 +9,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from envport.content import text_of
 from envport.errors import MissingExtra
+from envport.tools.content import text_of
 from envport.types import ContentBlock
 
 __all__ = ["Shown", "show"]

@@ -21,9 +21,9 @@ from envport.errors import (
     UnknownTool,
 )
 from envport.types import EnvironmentInfo, Outcome
+from envport_bridges.rollouts.backend import OpenEpisode, Reply
+from envport_bridges.rollouts.connection import Connection
 from envport_bridges.trl.ahead import Ahead
-from envport_bridges.trl.backend import OpenEpisode, Reply
-from envport_bridges.trl.connection import Connection
 from envport_bridges.trl.formats import AS_WRITTEN
 from envport_bridges.trl.observations import Shown, show
 from envport_bridges.trl.rows import request_of, same_episode

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from envport.errors import ConfigurationError
 from envport.types import EnvironmentInfo, Task
-from envport_bridges.trl.backend import OpenRequest
+from envport_bridges.rollouts.backend import OpenRequest
 
 __all__ = ["RESERVED", "dataset_of", "metadata_of", "plain_columns", "request_of", "row_of", "same_episode", "seed_of"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from envport.errors import ConfigurationError, UnknownTask
 from envport.types import EnvironmentInfo, Task
+from envport_bridges.rollouts.backend import Target
+from envport_bridges.rollouts.connection import Connection, connect
 from envport_bridges.trl.ahead import Plan
-from envport_bridges.trl.backend import Target
-from envport_bridges.trl.connection import Connection, connect
 from envport_bridges.trl.factory import EnvironmentFactory
 from envport_bridges.trl.lost import without_lost
 from envport_bridges.trl.rewards import episode_reward

@@ -6,7 +6,6 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from envport.arguments import describe_allowed
 from envport.cli import console
 from envport.cli.loading import Unloadable, load_environment, load_installed
 from envport.cli.options import AsJson, gateway_url
@@ -14,6 +13,7 @@ from envport.cli.summary import first_line
 from envport.client import Client
 from envport.episodes import Limits
 from envport.registry import EnvironmentSpec
+from envport.tools.arguments import describe_allowed
 from envport.types import EnvironmentInfo, EpisodeLimits, Split
 
 __all__ = ["describe", "list_environments"]

@@ -13,7 +13,6 @@ from mcp import MCPError
 from envport.access import ANYONE
 from envport.cli.probe import mcp_client
 from envport.client import AsyncClient
-from envport.content import text_observation
 from envport.episodes import Episode, Episodes
 from envport.errors import (
     EpisodeFailed,
@@ -24,6 +23,7 @@ from envport.errors import (
     error_from_code,
 )
 from envport.registry import EnvironmentSpec
+from envport.tools.content import text_observation
 from envport.types import EpisodeInfo, Observation, OpenedEpisode
 
 __all__ = ["Chosen", "Game", "Played", "at_gateway", "in_process"]

@@ -16,11 +16,11 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from envport.cli import console
 from envport.cli.game import Chosen, Game, Played, at_gateway, in_process
 from envport.cli.loading import load_environment
-from envport.cli.logs import LogLevel, configure_logging
 from envport.cli.observation import ObservationPrinter
 from envport.cli.options import Seed, SplitName, TaskIndex, gateway_url, token
 from envport.cli.question import ask_arguments
 from envport.cli.summary import first_line
+from envport.telemetry.logs import LogLevel, configure_logging
 
 # Gives answers that are typed a history and keys to edit them with, where Python has it.
 with contextlib.suppress(ImportError):

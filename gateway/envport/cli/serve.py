@@ -15,12 +15,12 @@ import typer
 from envport.cli import console
 from envport.cli.attachment import Attachment
 from envport.cli.loading import Unloadable, load_environment, load_installed
-from envport.cli.logs import LogFormat, LogLevel, configure_logging
 from envport.cli.summary import first_line
 from envport.episodes import Limits
 from envport.errors import ConfigurationError
-from envport.exporting import exporting_traces
 from envport.serving import RaySettings, Service, Settings
+from envport.telemetry.exporting import exporting_traces
+from envport.telemetry.logs import LogFormat, LogLevel, configure_logging
 
 __all__ = ["serve"]
 

@@ -9,9 +9,9 @@ import anyio
 import typer
 
 from envport.cli.loading import load_environment
-from envport.cli.logs import LogLevel, configure_logging
 from envport.cli.options import Reference, Seed, SplitName, TaskIndex
 from envport.mcp.stdio import serve_stdio
+from envport.telemetry.logs import LogLevel, configure_logging
 
 __all__ = ["stdio"]
 

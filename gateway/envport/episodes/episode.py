@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 import anyio
 
 from envport.clock import Clock
-from envport.content import text_observation
 from envport.episodes.faults import Fault
 from envport.episodes.play import CallResult, EpisodeRequest, LastAnswer, Tally
 from envport.episodes.states import GONE, LIVE, NEXT
@@ -27,8 +26,9 @@ from envport.errors import (
 )
 from envport.registry import EnvironmentSpec
 from envport.runtimes import UNBOUNDED, Bounds, ProgressSink, Runtime, StepResult, Worker
-from envport.subject import EpisodeSubject, episode_at_hand
-from envport.tracing import annotate, begin_span
+from envport.telemetry.subject import EpisodeSubject, episode_at_hand
+from envport.telemetry.tracing import annotate, begin_span
+from envport.tools.content import text_observation
 from envport.trajectories import TrajectoryStore
 from envport.types import EpisodeInfo, Observation, Outcome, Reason, Status, StepRecord
 

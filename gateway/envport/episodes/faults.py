@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from envport.errors import EpisodeFailed, UpstreamLost, WorkerLost
-from envport.subject import EpisodeSubject
+from envport.telemetry.subject import EpisodeSubject
 from envport.types import Reason
 
 __all__ = ["Fault"]

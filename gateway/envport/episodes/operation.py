@@ -11,8 +11,8 @@ from typing import Self
 from envport.clock import Clock
 from envport.episodes.play import CallResult
 from envport.errors import AtCapacity, EnvportError, ToolError
-from envport.subject import EpisodeSubject, episode_at_hand
-from envport.tracing import OpenSpan, begin_span
+from envport.telemetry.subject import EpisodeSubject, episode_at_hand
+from envport.telemetry.tracing import OpenSpan, begin_span
 
 __all__ = ["Operation"]
 

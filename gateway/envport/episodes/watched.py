@@ -15,7 +15,7 @@ from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
 from envport.registry import EnvironmentSpec
 from envport.runtimes import ProgressSink
-from envport.subject import EpisodeSubject
+from envport.telemetry.subject import EpisodeSubject
 from envport.types import EpisodeInfo, Trajectory
 
 __all__ = ["WatchedTable"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from envport.content import text_block
 from envport.episodes import CallResult, Opening
+from envport.tools.content import text_block
 from envport.types import ContentBlock, Observation
 
 __all__ = ["opening_blocks", "prompt_messages", "tool_error", "tool_result"]

@@ -14,7 +14,6 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
-from envport.arguments import explain_json_schema_error
 from envport.environment import ToolHints
 from envport.episodes import EpisodeTable, Found, Opening
 from envport.errors import EnvportError, InvalidArguments, InvalidRequest, UnknownEpisode, UnknownTool
@@ -22,8 +21,9 @@ from envport.mcp.exact import ExactResults
 from envport.mcp.players import FixedEpisode, PlayerOf, SessionEpisodes
 from envport.mcp.progress import playing
 from envport.mcp.results import opening_blocks, prompt_messages, tool_error, tool_result
-from envport.mcp.tracing import WhenTraced
 from envport.registry import EPISODE_ID, START_EPISODE, EnvironmentSpec
+from envport.telemetry.mcp_server import WhenTraced
+from envport.tools.arguments import explain_json_schema_error
 from envport.types import ContentBlock
 
 __all__ = ["EpisodeServer", "FixedServer", "GoneServer", "SharedServer"]

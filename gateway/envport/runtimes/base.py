@@ -11,10 +11,10 @@ from typing import Any, Protocol, cast
 
 from pydantic_core import to_jsonable_python
 
-from envport.content import observe
 from envport.environment import Progress
 from envport.errors import WorkerLost
 from envport.registry import EnvironmentSpec
+from envport.tools.content import observe
 from envport.types import Observation, Step, Task
 
 __all__ = ["UNBOUNDED", "Bounds", "Load", "ProgressSink", "Runtime", "StepResult", "Worker", "contained"]

@@ -21,13 +21,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from envport.content import observe, text_block
 from envport.environment import Environment, tool
 from envport.errors import InvalidArguments, ToolError, UpstreamLost
 from envport.registry import EnvironmentSpec
 from envport.runtimes.base import StepResult
 from envport.runtimes.frames import Frames, encode
 from envport.runtimes.instance import Instance, Work, runs_async
+from envport.tools.content import observe, text_block
 from envport.types import Task
 
 __all__ = ["die_with_parent", "rehearse", "set_subreaper", "settle_in", "work"]

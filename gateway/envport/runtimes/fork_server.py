@@ -23,16 +23,10 @@ from envport.registry import EnvironmentSpec
 from envport.runtimes.episode_process import EpisodeProcess
 from envport.runtimes.frames import MAX_PACKET
 from envport.runtimes.origin import Origin
+from envport.secrecy import without_secrets
 
 __all__ = ["ForkServer"]
 
-_SECRETS = (
-    "ENVPORT_TOKEN",
-    "ENVPORT_TOKENS_FILE",
-    "ENVPORT_SECRET",
-    "OTEL_EXPORTER_OTLP_HEADERS",
-    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
-)
 _HIDDEN = ("/tmp/", "/dev/")
 _LOAD_SECONDS = 300.0
 _END_SECONDS = 10.0
@@ -207,7 +201,7 @@ def _start(spec: EnvironmentSpec, origin: Origin) -> tuple[socket.socket, subpro
     if spec.cls.sandbox:
         command = [*_sandbox([*paths, os.path.dirname(origin.file)]), *command]
     # Who may play and control the gateway is none of the environment's business.
-    environ = {key: value for key, value in os.environ.items() if key not in _SECRETS}
+    environ = without_secrets(os.environ)
     environ["PYTHONPATH"] = os.pathsep.join(paths)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # In a session of its own: signals of the terminal end the gateway, and then that ends this.

@@ -10,11 +10,11 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from envport.content import observe
 from envport.errors import WorkerLost
 from envport.registry import EnvironmentSpec
 from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, contained
 from envport.runtimes.instance import Instance, Work
+from envport.tools.content import observe
 from envport.types import Observation, Task
 
 __all__ = ["InlineRuntime", "ThreadRuntime", "overdue"]

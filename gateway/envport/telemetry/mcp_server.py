@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
 
-from envport.tracing import traced
+from envport.telemetry.tracing import traced
 
 __all__ = ["WhenTraced"]
 

@@ -14,13 +14,13 @@ from urllib.parse import quote, urlsplit
 
 from envport.errors import ConfigurationError, EnvportError, GatewayUnreachable, MissingExtra, error_from_code
 from envport.types import EnvironmentInfo, Observation, TaskPage
-from envport_bridges.trl.backend import OpenEpisode, OpenRequest, Reply, Target
-from envport_bridges.trl.wire import ToolCall, read_answer
+from envport_bridges.rollouts.backend import OpenEpisode, OpenRequest, Reply, Target
+from envport_bridges.rollouts.wire import ToolCall, read_answer
 
 try:
     import aiohttp
 except ImportError:
-    raise MissingExtra("Training against a gateway", "trl") from None
+    raise MissingExtra("Playing on a gateway", "rollouts") from None
 
 __all__ = ["RemoteEpisodes"]
 

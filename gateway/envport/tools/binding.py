@@ -11,8 +11,8 @@ from typing import Any, Protocol, cast
 from jsonschema.protocols import Validator
 from pydantic import BaseModel, ValidationError
 
-from envport.arguments import describe_allowed, describe_problems, explain_json_schema_error
 from envport.errors import InvalidArguments
+from envport.tools.arguments import describe_allowed, describe_problems, explain_json_schema_error
 
 __all__ = ["Binder", "ModelBinder", "SchemaBinder"]
 

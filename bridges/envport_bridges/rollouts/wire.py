@@ -25,7 +25,7 @@ from mcp_types.jsonrpc import INVALID_PARAMS
 
 from envport.errors import EpisodeFailed, GatewayUnreachable, InvalidArguments, UnknownTool, error_from_code
 from envport.types import CALL_ID_KEY, Outcome, Reason
-from envport_bridges.trl.backend import Reply
+from envport_bridges.rollouts.backend import Reply
 
 __all__ = ["ToolCall", "read_answer"]
 

@@ -10,7 +10,7 @@ from envport.episodes import Episodes, Limits
 from envport.errors import UnknownTask
 from envport.registry import EnvironmentSpec, load
 from envport.types import EnvironmentInfo, EpisodeLimits, Split, TaskPage
-from envport_bridges.trl.backend import OpenEpisode, OpenRequest, Reply, Target
+from envport_bridges.rollouts.backend import OpenEpisode, OpenRequest, Reply, Target
 
 __all__ = ["LocalEpisodes"]
 

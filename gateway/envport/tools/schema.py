@@ -37,10 +37,10 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY
 from typing_extensions import is_typeddict
 
-from envport.binding import Binder, ModelBinder, SchemaBinder
-from envport.content import CONTENT_BLOCKS
 from envport.environment import Environment, Progress, ToolDefinition, ToolHints, tool_hints
 from envport.errors import InvalidArguments, InvalidEnvironment
+from envport.tools.binding import Binder, ModelBinder, SchemaBinder
+from envport.tools.content import CONTENT_BLOCKS
 from envport.types import Observation, Step
 
 __all__ = ["ToolSpec", "documentation", "fingerprint", "tools_of"]

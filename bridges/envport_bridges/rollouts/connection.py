@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from envport.errors import AtCapacity, EnvportError, GatewayUnreachable
 from envport.types import EnvironmentInfo
-from envport_bridges.trl.backend import EpisodeSource, OpenEpisode, OpenRequest, Target
-from envport_bridges.trl.local import LocalEpisodes
-from envport_bridges.trl.loop import BackgroundLoop
+from envport_bridges.rollouts.backend import EpisodeSource, OpenEpisode, OpenRequest, Target
+from envport_bridges.rollouts.local import LocalEpisodes
+from envport_bridges.rollouts.loop import BackgroundLoop
 
 __all__ = ["Connection", "connect"]
 
@@ -211,7 +211,7 @@ class _Held:
 def _source(target: Target) -> EpisodeSource:
     if not target.remote:
         return LocalEpisodes(target)
-    from envport_bridges.trl.remote import RemoteEpisodes
+    from envport_bridges.rollouts.remote import RemoteEpisodes
 
     return RemoteEpisodes(target)
 

@@ -9,8 +9,8 @@ import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from envport.subject import episode_at_hand, principal_at_hand
-from envport.tracing import current_ids
+from envport.telemetry.subject import episode_at_hand, principal_at_hand
+from envport.telemetry.tracing import current_ids
 
 __all__ = ["LogFormat", "LogLevel", "configure_logging"]
 
