@@ -159,6 +159,8 @@ class Environment:
         call_seconds: Seconds that a tool call may take, `None` for no limit. Only `process` can stop a tool that
             is not async: `thread` leaves it behind in its thread, `inline` has to wait for it.
         reset_seconds: The same for making and resetting the environment.
+        close_seconds: Seconds that `close` may take. It is then given up: `process` ends the process, an async `close`
+            is cancelled, a thread is left behind. A blocking `close` that runs `inline` cannot be stopped.
         memory_mb: Memory in MiB that an episode may take beside what all of them share, `None` for no limit;
             watched during calls, for `process` only.
         rng: Seeded anew from the episode's seed before `reset` is called.
@@ -173,6 +175,7 @@ class Environment:
     max_seconds: float | None = None
     call_seconds: float | None = 600.0
     reset_seconds: float | None = 600.0
+    close_seconds: float | None = 5.0
     memory_mb: float | None = None
     rng: random.Random
 

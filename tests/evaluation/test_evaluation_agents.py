@@ -175,11 +175,15 @@ def test_every_route_of_the_control_plane_refuses_an_agent(gateway: RunningGatew
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_an_agent_is_given_neither_reward_nor_the_control_token(gateway: RunningGateway, in_place: bool):
+def test_an_agent_is_given_neither_reward_nor_the_control_token(
+    gateway: RunningGateway, in_place: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=of-the-collector")
     env = "catch" if in_place else address(gateway, "catch")
     log = evaluate(env, agent=f"{{python}} {ROGUE} tell {{prompt}} {{mcp_config}} {{prompt_file}}", num_tasks=1)
     told = json.loads(said(log))
     assert CONTROL not in json.dumps(told)
+    assert "of-the-collector" not in json.dumps(told)
     assert {name for name in told["variables"] if name.startswith("ENVPORT_")} == {
         "ENVPORT_MCP_URL",
         "ENVPORT_TOKEN",

@@ -10,9 +10,10 @@ import threading
 from pathlib import Path
 from typing import Any, ClassVar
 
+import anyio
 import pytest
 from harness import running, seat, texts
-from runtime_environments import Closing, Drawing, Everything, Faulty
+from runtime_environments import Blocking, Closing, Drawing, Everything, Faulty, Lingering, Slumbering, Stubborn
 from runtimes import KINDS, descendants, play, serving
 
 from envport import Client, Environment, Step, Task, tool
@@ -129,8 +130,62 @@ async def test_an_environment_is_closed_in_its_process_and_one_that_hangs_is_kil
             result = await episode.call("finish", {})
             assert (result.reward, result.terminated) == (1.0, True)
             assert (episode.status, episode.reward) == ("terminated", 1.0)
+        await until(lambda: episodes.live == 0)
         assert [(tmp_path / name).read_text() for name in "ab"] == ["closed", "closed"]
-        assert episodes.live == 0
+
+
+async def until(condition: Any) -> None:
+    """Wait until something that runs beside the test has happened."""
+    with anyio.fail_after(30):
+        while not condition():  # noqa: ASYNC110 (nothing tells of it)
+            await anyio.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cls"),
+    [(kind, Lingering) for kind in KINDS] + [("thread", Blocking), ("process", Blocking)],
+)
+async def test_the_last_answer_comes_before_the_environment_is_closed(tmp_path: Path, kind: Any, cls: type[Any]):
+    async with serving(EnvironmentSpec("lingering", cls, {"folder": tmp_path}), runtime=kind) as episodes:
+        episode = await episodes.open("lingering", principal="me")
+        result = await episode.call("finish", {})
+        assert (result.reward, result.terminated, episode.reward) == (1.0, True, 1.0)
+        await until((tmp_path / "closing").exists)
+        assert not (tmp_path / "closed").exists()
+        assert episodes.live == 1, "its place went to others while it was being closed"
+        (tmp_path / "may close").touch()
+        await until(lambda: episodes.live == 0)
+        assert (tmp_path / "closed").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_reset_waits_for_the_close_before_it(tmp_path: Path, kind: Any):
+    async with serving(EnvironmentSpec("lingering", Lingering, {"folder": tmp_path}), runtime=kind) as episodes:
+        episode = await episodes.open("lingering", principal="me")
+        await episode.call("finish", {})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(episodes.reset, episode)
+            await until((tmp_path / "closing").exists)
+            (tmp_path / "may close").touch()
+        assert (tmp_path / "closed").exists()
+        assert (episode.status, episodes.live) == ("running", 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_closing_has_a_limit_of_its_own(tmp_path: Path, kind: Any):
+    async with serving(EnvironmentSpec("stubborn", Stubborn, {"folder": tmp_path}), runtime=kind) as episodes:
+        episode = await episodes.open("stubborn", principal="me")
+        assert (await episode.call("finish", {})).terminated
+        await until(lambda: episodes.live == 0)
+        assert not (tmp_path / "closed").exists()
+        assert (episode.status, episode.reward) == ("terminated", 1.0)
+
+
+async def test_a_close_that_holds_up_the_gateway_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    async with serving(EnvironmentSpec("slumbering", Slumbering, {"folder": tmp_path}), runtime="inline") as episodes:
+        episode = await episodes.open("slumbering", principal="me")
+        await episode.call("finish", {})
+    assert "environment slumbering held up the whole gateway for 0." in caplog.text
 
 
 def test_declarations_are_checked():

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
+import anyio
 from pydantic import BaseModel
 
 from envport import Environment, Progress, Step, Task, ToolError, UpstreamLost, tool
@@ -377,6 +378,52 @@ class Closing(Environment):
     def finish(self) -> Step[str]:
         """End the task."""
         return Step("done", reward=1.0, terminated=True)
+
+
+class Lingering(Environment):
+    """Closes when a file says that it may."""
+
+    close_seconds = 30.0
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return "open"
+
+    @tool
+    def finish(self) -> Step[str]:
+        """End the task."""
+        return Step("done", reward=1.0, terminated=True)
+
+    async def close(self) -> None:
+        (self._folder / "closing").touch()
+        while not (self._folder / "may close").exists():  # noqa: ASYNC110 (a file tells of nothing)
+            await anyio.sleep(0.005)
+        (self._folder / "closed").touch()
+
+
+class Blocking(Lingering):
+    """The same, holding its thread."""
+
+    def close(self) -> None:  # type: ignore[override]
+        (self._folder / "closing").touch()
+        while not (self._folder / "may close").exists():
+            time.sleep(0.005)
+        (self._folder / "closed").touch()
+
+
+class Stubborn(Lingering):
+    """Has little time for closing."""
+
+    close_seconds = 0.1
+
+
+class Slumbering(Lingering):
+    """Closes for longer than a gateway should be held up."""
+
+    def close(self) -> None:  # type: ignore[override]
+        time.sleep(0.6)
 
 
 class Printing(Everything):

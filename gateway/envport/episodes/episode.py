@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -36,6 +37,9 @@ __all__ = ["Episode"]
 
 logger = logging.getLogger(__name__)
 
+# Who reads the last answer mostly opens the next episode, and then finds the place free.
+_CLOSE_GRACE = 0.02
+
 
 class Episode:
     """An episode and everything that belongs to it.
@@ -53,6 +57,7 @@ class Episode:
         max_seconds: Seconds after its reset at which it is truncated; `None` for no limit.
         on_ended: Called each time it gets an outcome.
         on_lost: Called when what runs the environment was lost between two calls; `lose` has to be awaited then.
+        on_over: Called when a call has ended the episode; starts a task that awaits `release`.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class Episode:
         max_seconds: float | None = None,
         on_ended: Callable[[Episode, Outcome], None] | None = None,
         on_lost: Callable[[Episode, WorkerLost], None] | None = None,
+        on_over: Callable[[Episode], asyncio.Task[None]] | None = None,
     ):
         self.handle = handle
         self.spec = spec
@@ -89,6 +95,7 @@ class Episode:
         self._max_seconds = max_seconds
         self._on_ended = on_ended
         self._on_lost = on_lost
+        self._on_over = on_over
         self._started_at = clock.monotonic()
         self._created_at = clock.time()
         self._worker: Worker | None = None
@@ -194,6 +201,8 @@ class Episode:
         finally:
             self._callers -= 1
             self.touch()
+            if self._worker is not None and not self.live:
+                await self._let_close()
 
     def touch(self) -> None:
         """Start the idle limit anew."""
@@ -337,12 +346,7 @@ class Episode:
                 await self._fail(broken, f"in tool {tool!r}")
         seconds = self._clock.monotonic() - begin
         result = self._count(result, seconds)
-        # The worker goes last: whatever its close does, the step that was played is on record.
-        try:
-            await self._record(tool, arguments, result, error.code if error else None, started_at, seconds)
-        finally:
-            if self.status != "running":
-                await self._retire()
+        await self._record(tool, arguments, result, error.code if error else None, started_at, seconds)
         return CallResult(
             observation=result.observation,
             step=tally.steps,
@@ -411,6 +415,11 @@ class Episode:
         fault = self._end_broken(error, where)
         await self._retire()
         raise fault.raised() from None
+
+    async def _let_close(self) -> None:
+        """Have the environment closed, and wait for it no longer than most take: the answer comes first."""
+        if self._on_over is not None:
+            await asyncio.wait([self._on_over(self)], timeout=_CLOSE_GRACE)
 
     async def _retire(self) -> None:
         await self._release_worker()

@@ -64,6 +64,7 @@ class Limits:
         return Bounds(
             call_seconds=_either(self.call_seconds, declared.call_seconds),
             reset_seconds=_either(self.reset_seconds, declared.reset_seconds),
+            close_seconds=declared.close_seconds,
             memory_mb=_either(self.memory_mb, declared.memory_mb),
         )
 

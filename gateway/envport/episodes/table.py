@@ -77,7 +77,7 @@ class Episodes:
         self._episodes: dict[str, Episode] = {}
         # Ended episodes by handle, in the order of their end.
         self._ended: dict[str, None] = {}
-        self._losses: set[asyncio.Task[None]] = set()
+        self._pending: set[asyncio.Task[None]] = set()
         # Those that hold a place of the admission's.
         self._admitted: set[str] = set()
         self._admission = Admission(
@@ -185,6 +185,7 @@ class Episodes:
             max_seconds=self.limits.seconds(spec),
             on_ended=self._note_end,
             on_lost=self._lost,
+            on_over=self._over,
         )
         self._episodes[episode.handle] = episode
         self._admitted.add(episode.handle)
@@ -324,10 +325,17 @@ class Episodes:
             )
 
     def _lost(self, episode: Episode, lost: WorkerLost) -> None:
-        # Called by the event loop outside any task, where a task group cannot start one.
-        task = asyncio.get_running_loop().create_task(self._guarded(partial(episode.lose, lost)))
-        self._losses.add(task)
-        task.add_done_callback(self._losses.discard)
+        self._later(partial(episode.lose, lost))
+
+    def _over(self, episode: Episode) -> asyncio.Task[None]:
+        return self._later(episode.release)
+
+    def _later(self, work: Callable[[], Any]) -> asyncio.Task[None]:
+        """Start work from where a task group cannot: outside any task, or before the table runs."""
+        task = asyncio.get_running_loop().create_task(self._guarded(work))
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
+        return task
 
     def _retired(self, episode: Episode) -> None:
         """Give the place of an ended episode to others."""

@@ -30,11 +30,13 @@ class Bounds:
     Attributes:
         call_seconds: How long a call may take.
         reset_seconds: How long making and resetting the environment may take.
+        close_seconds: How long closing it may take.
         memory_mb: MiB of memory beside what all workers of the environment share.
     """
 
     call_seconds: float | None = None
     reset_seconds: float | None = None
+    close_seconds: float | None = None
     memory_mb: float | None = None
 
 

@@ -23,9 +23,13 @@ class Instance:
 
     Args:
         spec: The environment.
+
+    Attributes:
+        name: The environment's name.
     """
 
     def __init__(self, spec: EnvironmentSpec):
+        self.name = spec.name
         self._tools = spec.tools
         self._environment = spec.make()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +20,10 @@ from envport.tools.content import observe
 from envport.types import Observation, Task
 
 __all__ = ["InlineRuntime", "ThreadRuntime", "overdue"]
+
+logger = logging.getLogger(__name__)
+
+_BLOCKED_SECONDS = 0.5
 
 
 def overdue(what: str, seconds: float | None) -> WorkerLost:
@@ -100,7 +106,19 @@ class _InlineWorker:
     async def close(self) -> None:
         self._workers.discard(self)
         with contained():
-            await self._run(self._instance.close())
+            await self._run(self._close, "Closing the environment", self._bounds.close_seconds)
+
+    def _close(self) -> Any:
+        began = time.monotonic()
+        result = self._instance.close()()
+        if (blocked := time.monotonic() - began) > _BLOCKED_SECONDS:
+            logger.warning(
+                "environment %s held up the whole gateway for %.1f s in its close(). Make close() async, or set "
+                'runtime = "thread" or "process".',
+                self._instance.name,
+                blocked,
+            )
+        return result
 
     async def _timed(self, work: Work, what: str, seconds: float | None) -> Any:
         self.busy = True
@@ -130,13 +148,16 @@ class _ThreadWorker(_InlineWorker):
         # A thread that was left behind closes the environment itself, once it is done with it.
         self._workers.discard(self)
         if not self._left:
-            await super().close()
+            work = self._instance.close()
+            with contained():
+                await self._run(work, "Closing the environment", self._bounds.close_seconds)
 
     async def _run(self, work: Work, what: str = "", seconds: float | None = None) -> Any:
         function = getattr(work, "func", work)
         if inspect.iscoroutinefunction(function):
             return await super()._run(work, what, seconds)
-        leavable = _Leavable(work, self._instance.close())
+        close = self._instance.close()
+        leavable = _Leavable(work, close if work != close else None)
         await self._take_place()
         try:
             with anyio.move_on_after(seconds):
@@ -158,7 +179,7 @@ class _ThreadWorker(_InlineWorker):
 class _Leavable:
     """Work in a thread that may be left behind, and then closes the environment when it is done."""
 
-    def __init__(self, work: Work, close: Work):
+    def __init__(self, work: Work, close: Work | None):
         self._work = work
         self._close = close
         self._lock = threading.Lock()
@@ -171,7 +192,7 @@ class _Leavable:
         finally:
             with self._lock:
                 self._done = True
-            if self._left and not inspect.iscoroutinefunction(self._close):
+            if self._left and self._close is not None and not inspect.iscoroutinefunction(self._close):
                 self._close()
 
     def leave(self) -> bool:

@@ -25,8 +25,6 @@ from envport.types import Observation, Task
 
 __all__ = ["EnvironmentBroke", "ProcessRuntime"]
 
-_CLOSE_SECONDS = 5.0
-
 
 class EnvironmentBroke(Exception):
     """An environment's own exception, with the traceback that its process gave; for the log, never for the wire."""
@@ -160,8 +158,9 @@ class _ProcessWorker:
         try:
             # One that has nothing of its own to release is not asked to.
             if process.lost is None and self._spec.cls.close is not Environment.close:
-                what = partial(overdue, "Closing the environment", _CLOSE_SECONDS)
-                _refuse(await process.ask({"op": "close"}, _CLOSE_SECONDS, what))
+                seconds = self._bounds.close_seconds
+                what = partial(overdue, "Closing the environment", seconds)
+                _refuse(await process.ask({"op": "close"}, seconds, what))
         finally:
             process.kill()
             await process.gone()
