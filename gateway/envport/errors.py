@@ -291,9 +291,11 @@ def error_from_code(code: str, message: str, **fields: Any) -> EnvportError:
     Args:
         code: The `code` of the error's class; an unknown one gives a plain `RequestError`.
         message: The gateway's message.
-        **fields: What else the gateway said; `retry_after` belongs to `AtCapacity`.
+        **fields: What else the gateway said; `retry_after` and `limit` belong to `AtCapacity`.
     """
     cls = _tree(EnvportError).get(code, RequestError)
+    if cls is AtCapacity:
+        return AtCapacity(message, float(fields.get("retry_after", 1.0)), limit=fields.get("limit", "total"))
     if issubclass(cls, AtCapacity):
         return cls(message, float(fields.get("retry_after", 1.0)))
     if cls is MissingExtra:

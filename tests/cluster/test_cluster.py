@@ -224,6 +224,21 @@ def test_past_the_capacity_of_all_hosts_requests_are_refused(replicas: Replicas)
                 assert time.monotonic() < deadline
 
 
+def test_a_host_without_room_for_a_principal_delays_nobody_and_says_which_limit_it_was(replicas: Replicas):
+    wait = 6.0
+    served = replicas.start("--max-episodes-per-principal", "1", "--wait-seconds", str(wait))
+    with Client(served.url) as control:
+        began = time.monotonic()
+        # One on each host: whichever is asked first for the second one refuses it at once.
+        opened(control, 2)
+        assert time.monotonic() - began < wait
+        with pytest.raises(AtCapacity, match="your 1 episodes are in use"):
+            control.open("far")
+        # It has waited at one host, not at each of them in turn.
+        assert time.monotonic() - began < 2.5 * wait
+    assert 'envport_admission_refusals_total{limit="principal"} 1.0' in httpx2.get(f"{served.url}/metrics").text
+
+
 def test_a_replica_that_is_stopped_waits_for_no_episode_and_loses_none(replicas: Replicas):
     one, other = replicas.start("--drain-seconds", "600"), replicas.start()
     with Client(one.url) as control:

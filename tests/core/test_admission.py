@@ -56,6 +56,22 @@ async def test_who_waits_for_a_place_of_their_own_does_not_keep_others_out() -> 
     assert admission.held == 2
 
 
+@pytest.mark.parametrize(
+    ("admission", "limit"),
+    [
+        (Admission(1, None, max_waiting=9, wait_seconds=LONG), "total"),
+        (Admission(9, 1, max_waiting=9, wait_seconds=LONG), "principal"),
+        (Admission(9, None, max_waiting=9, wait_seconds=LONG, per_environment={ENVIRONMENT: 1}), "environment"),
+    ],
+    ids=["total", "principal", "environment"],
+)
+async def test_who_does_not_wait_is_refused_at_once_and_told_the_limit(admission: Admission, limit: str) -> None:
+    await admission.acquire("a", ENVIRONMENT, wait=False)
+    with anyio.fail_after(10), pytest.raises(AtCapacity) as refused:
+        await admission.acquire("a", ENVIRONMENT, wait=False)
+    assert (refused.value.limit, admission.held, admission.waiting) == (limit, 1, 0)
+
+
 async def test_a_full_queue_refuses_at_once() -> None:
     admission = Admission(1, None, max_waiting=1, wait_seconds=LONG)
     await admission.acquire("a", ENVIRONMENT)

@@ -151,7 +151,7 @@ class Host:
                 fields = {**fields, "progress": progress}
             return Answer(await getattr(self, _METHODS[method])(**fields))
         except EnvportError as error:
-            more = {"retry_after": error.retry_after} if isinstance(error, AtCapacity) else {}
+            more = {"retry_after": error.retry_after, "limit": error.limit} if isinstance(error, AtCapacity) else {}
             return Answer(error=(error.code, str(error), more))
 
     async def _start(self) -> None:
@@ -171,9 +171,7 @@ class Host:
     async def _load(self) -> HostLoad:
         return HostLoad(self._table.live, self._table.limits.max_episodes)
 
-    async def _open(self, *, wait: bool, **wanted: Any) -> OpenedThere:
-        if not wait and self._table.live >= self._table.limits.max_episodes:
-            raise AtCapacity("This machine has no room for another episode.")
+    async def _open(self, **wanted: Any) -> OpenedThere:
         return OpenedThere.of(await self._table.open(**wanted))
 
     async def _opening(self, handle: str, principal: str) -> OpenedThere:

@@ -286,6 +286,10 @@ class ClusterTable:
             load = await self._hosts.ask(host, "load", {})
         except (HostLost, EnvportError):
             return None
+        except Exception:
+            # A host with a bug of its own must not keep the loads of the others from being known.
+            logger.exception("host %s did not say how loaded it is", host)
+            return None
         self._opened[host] = max(0, self._opened.get(host, 0) - before)
         return load
 

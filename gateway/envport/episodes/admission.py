@@ -70,8 +70,13 @@ class Admission:
         """Whether nobody is let in any more."""
         return self._closed
 
-    async def acquire(self, principal: str, environment: str) -> None:
-        """Take a place, waiting for it if need be.
+    async def acquire(self, principal: str, environment: str, *, wait: bool = True) -> None:
+        """Take a place.
+
+        Args:
+            principal: Who takes it.
+            environment: What for.
+            wait: Whether to wait for one that comes free.
 
         Raises:
             AtCapacity: None came free in time, or too many are waiting already.
@@ -83,7 +88,7 @@ class Admission:
         if self._full(principal, environment) is None:
             self._take(principal, environment)
             return
-        if len(self._waiting) >= self._max_waiting or self._wait_seconds <= 0:
+        if not wait or len(self._waiting) >= self._max_waiting or self._wait_seconds <= 0:
             raise self._refusal(principal, environment)
         waiter = _Waiter(principal, environment)
         self._waiting.append(waiter)

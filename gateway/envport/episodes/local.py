@@ -84,10 +84,17 @@ class LocalTable:
         task: ChosenTask | None = None,
         seed: int | None = None,
         reward_in_meta: bool = False,
+        wait: bool = True,
     ) -> Opening:
-        """Open an episode and reset its environment."""
+        """Open an episode and reset its environment; `wait` says whether to wait for room."""
         episode = await self._episodes.open(
-            environment, principal=principal, split=split, task=task, seed=seed, reward_in_meta=reward_in_meta
+            environment,
+            principal=principal,
+            split=split,
+            task=task,
+            seed=seed,
+            reward_in_meta=reward_in_meta,
+            wait=wait,
         )
         return _opening(episode)
 

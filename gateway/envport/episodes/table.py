@@ -149,6 +149,7 @@ class Episodes:
         task: int | Task | Mapping[str, Any] | None = None,
         seed: int | None = None,
         reward_in_meta: bool = False,
+        wait: bool = True,
     ) -> Episode:
         """Open an episode and reset its environment.
 
@@ -160,18 +161,19 @@ class Episodes:
                 none is chosen, the seed chooses.
             seed: The seed; a random one is drawn if not given.
             reward_in_meta: Whether MCP results carry the reward in `_meta`.
+            wait: Whether to wait for room.
 
         Raises:
             UnknownEnvironment: The environment is not served.
             UnknownTask: It has no such split or task.
             InvalidRequest: The seed or the task is malformed.
-            AtCapacity: There was no room in time.
+            AtCapacity: There was no room, or none in time.
             Draining: New episodes are no longer taken.
             EpisodeFailed: The environment broke.
         """
         spec = self.environment(environment)
         request = replace(choose(spec, split, task, seed), reward_in_meta=reward_in_meta)
-        await self._admission.acquire(principal, spec.name)
+        await self._admission.acquire(principal, spec.name, wait=wait)
         episode = Episode(
             self._new_handle(spec.name, principal),
             spec,
