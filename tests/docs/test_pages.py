@@ -1,0 +1,53 @@
+"""What the pages say is there is there."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from envport.episodes.states import NEXT
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md"]
+PAGES += [str(path.relative_to(ROOT)) for path in ROOT.glob("bridges/**/*.md")]
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_paths_lead_somewhere(page: str):
+    text = (ROOT / page).read_text()
+    folder = (ROOT / page).parent
+    for target in re.findall(r"\]\((?!http|#)([^)#]+)(?:#[^)]*)?\)", text):
+        assert (folder / target).exists(), target
+    for path in re.findall(r"`((?:gateway|bridges|envs|tests|examples)/[\w./-]+)`", text):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_names_in_the_architecture_are_in_the_code():
+    source = "".join(path.read_text() for part in ("gateway", "bridges") for path in (ROOT / part).rglob("*.py"))
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    for name in re.findall(r"`([A-Z_]\w+)(?:\.(\w+))?`", ARCHITECTURE):
+        assert all(re.search(rf"\b{part}\b", source) for part in name if part), name
+    for name in re.findall(r"`(test_\w+)`", ARCHITECTURE):
+        assert f"def {name}(" in tests, name
+
+
+def test_the_drawing_of_an_episode_s_life_is_the_table():
+    drawn = set(re.findall(r"^    (\w+) --> (\w+)", ARCHITECTURE, flags=re.MULTILINE))
+    assert drawn
+    assert all(after in NEXT[before] for before, after in drawn if before in NEXT), drawn
+    told = {
+        (before, after) for before, afters in NEXT.items() for after in afters if after not in ("closed", "expired")
+    }
+    assert told <= drawn
+
+
+def test_the_four_servers_are_all():
+    servers = importlib.import_module("envport.mcp.servers")
+    found = {name for name, cls in inspect.getmembers(servers, inspect.isclass) if name in servers.__all__ and cls}
+    table = ARCHITECTURE.split("### Four servers")[1].split("`McpSurface`")[0]
+    assert found == set(re.findall(r"^\| `(\w+)`", table, flags=re.MULTILINE))
