@@ -34,6 +34,7 @@ lint: $(VENV)/.test ## Check style, types and import rules.
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+	$(BIN)/python tests/support/shared_names.py
 
 format: $(VENV)/.test ## Mend what can be mended of the style.
 	$(BIN)/ruff check --fix .

@@ -22,7 +22,7 @@ from envport.http.problems import problem
 from envport.http.routes import METRICS, PRINCIPAL_KEY, PROBES, ControlPlane, control_plane
 from envport.mcp.surface import EPISODE_HEADER, Endpoint, McpSurface
 from envport.metrics import Metrics
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.telemetry.subject import principal_at_hand
 from envport.telemetry.tracing import caller_joined
 from envport.trajectories import TrajectoryStore
@@ -58,7 +58,7 @@ class Gateway:
 
     def __init__(
         self,
-        environments: Iterable[EnvironmentSpec],
+        environments: Iterable[EnvironmentDefinition],
         *,
         access: Access | None = None,
         hosts: HostPolicy | None = None,
@@ -179,8 +179,8 @@ class Gateway:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def _by_name(environments: Iterable[EnvironmentSpec]) -> dict[str, EnvironmentSpec]:
-    served: dict[str, EnvironmentSpec] = {}
+def _by_name(environments: Iterable[EnvironmentDefinition]) -> dict[str, EnvironmentDefinition]:
+    served: dict[str, EnvironmentDefinition] = {}
     for spec in environments:
         if spec.name in served:
             raise ConfigurationError(f"two environments are named {spec.name!r}; serve one as NAME=REFERENCE")

@@ -24,7 +24,7 @@ from referencing.jsonschema import EMPTY_REGISTRY
 
 from envport.environment import Environment
 from envport.errors import InvalidArguments, InvalidEnvironment, ToolError
-from envport.registry import EnvironmentSpec, load
+from envport.registry import EnvironmentDefinition, load
 from envport.runtimes import StepResult, Worker, runtime_for
 from envport.tools.sampling import ArgumentSampler
 from envport.tools.schema import ToolSpec, tools_of
@@ -99,7 +99,7 @@ class CheckReport:
 
 
 def check_environment(
-    environment: str | type[Environment] | EnvironmentSpec,
+    environment: str | type[Environment] | EnvironmentDefinition,
     *,
     seeds: Sequence[int] = (0, 1, 2),
     steps: int = 30,
@@ -124,7 +124,7 @@ def check_environment(
 
 
 async def examine(
-    environment: str | type[Environment] | EnvironmentSpec, seeds: Sequence[int] = (0, 1, 2), steps: int = 30
+    environment: str | type[Environment] | EnvironmentDefinition, seeds: Sequence[int] = (0, 1, 2), steps: int = 30
 ) -> CheckReport:
     """Like `check_environment`, for a running event loop, and with the errors in the report.
 
@@ -146,15 +146,15 @@ async def examine(
     return report
 
 
-def _spec(environment: str | type[Environment] | EnvironmentSpec) -> EnvironmentSpec:
+def _spec(environment: str | type[Environment] | EnvironmentDefinition) -> EnvironmentDefinition:
     if isinstance(environment, str):
         return load(environment)
-    if isinstance(environment, EnvironmentSpec):
+    if isinstance(environment, EnvironmentDefinition):
         return environment
-    return EnvironmentSpec(environment.__name__, environment)
+    return EnvironmentDefinition(environment.__name__, environment)
 
 
-def _check_tools(spec: EnvironmentSpec, report: CheckReport) -> None:
+def _check_tools(spec: EnvironmentDefinition, report: CheckReport) -> None:
     if not spec.description:
         report.warning("description", "the class has no docstring; it is what a player is told where no task is")
     for tool in spec.tools.values():
@@ -199,7 +199,7 @@ def _check_default(where: str, part: Any, root: dict[str, Any], report: CheckRep
             report.warning("default", f"{where} is {part['default']!r}, which its own schema refuses")
 
 
-def _check_splits(spec: EnvironmentSpec, report: CheckReport) -> Iterator[Task]:
+def _check_splits(spec: EnvironmentDefinition, report: CheckReport) -> Iterator[Task]:
     """Check a sample of each split, and yield tasks to play."""
     for name, source in spec.splits.items():
         total = len(source)
@@ -226,7 +226,7 @@ def _check_splits(spec: EnvironmentSpec, report: CheckReport) -> Iterator[Task]:
         yield from (tasks[0], tasks[-1])
 
 
-async def _check_close(spec: EnvironmentSpec, report: CheckReport) -> None:
+async def _check_close(spec: EnvironmentDefinition, report: CheckReport) -> None:
     runtime = runtime_for(spec.cls.runtime)
     worker = await runtime.open(spec)
     try:
@@ -244,7 +244,7 @@ class _Trial:
     or an environment that bad arguments have reached.
     """
 
-    def __init__(self, spec: EnvironmentSpec, report: CheckReport, task: Task | None, seed: int, steps: int):
+    def __init__(self, spec: EnvironmentDefinition, report: CheckReport, task: Task | None, seed: int, steps: int):
         self._spec = spec
         self._report = report
         self._task = task

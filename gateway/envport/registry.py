@@ -33,7 +33,7 @@ from envport.tools.arguments import describe_allowed
 from envport.tools.schema import ToolSpec, documentation, fingerprint, tools_of
 from envport.types import Task
 
-__all__ = ["GROUP", "EnvironmentSpec", "installed", "load", "served"]
+__all__ = ["GROUP", "EnvironmentDefinition", "installed", "load", "served"]
 
 GROUP = "envport.environments"
 """The entry point group in which packages announce their environments."""
@@ -45,7 +45,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
-class EnvironmentSpec:
+class EnvironmentDefinition:
     """An environment that can be served: its class, its options, and what is read from them once.
 
     Attributes:
@@ -136,7 +136,7 @@ class EnvironmentSpec:
         return next(iter(self.splits), None)
 
 
-def served(environments: Mapping[str, EnvironmentSpec], name: str) -> EnvironmentSpec:
+def served(environments: Mapping[str, EnvironmentDefinition], name: str) -> EnvironmentDefinition:
     """The environment of that name.
 
     Raises:
@@ -161,7 +161,7 @@ def installed() -> dict[str, EntryPoint]:
     return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
 
 
-def load(reference: str, name: str | None = None) -> EnvironmentSpec:
+def load(reference: str, name: str | None = None) -> EnvironmentDefinition:
     """Find an environment and make sure that it can be served.
 
     Args:
@@ -182,7 +182,7 @@ def load(reference: str, name: str | None = None) -> EnvironmentSpec:
         raise ConfigurationError(
             f"{served!r} cannot name an environment: use letters, digits, '.', '_' and '-', at most 64 of them"
         )
-    spec = EnvironmentSpec(served, cls, _options(cls, served, query))
+    spec = EnvironmentDefinition(served, cls, _options(cls, served, query))
     # Reading the tools now makes every mistake in them a start-up error.
     _ = spec.listing, spec.splits
     return spec

@@ -25,7 +25,7 @@ from envport.collecting import collecting_by_the_clock
 from envport.environment import RuntimeKind
 from envport.episodes import EpisodeTable, Limits
 from envport.errors import ConfigurationError, InvalidAccess
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes.descriptors import allow_descriptors
 
 __all__ = ["RaySettings", "Service", "Settings"]
@@ -149,7 +149,7 @@ class Service:
         ConfigurationError: The settings are unusable or unsafe, or the port cannot be had.
     """
 
-    def __init__(self, settings: Settings, environments: Iterable[EnvironmentSpec], environ: Mapping[str, str]):
+    def __init__(self, settings: Settings, environments: Iterable[EnvironmentDefinition], environ: Mapping[str, str]):
         environments = list(environments)
         access = settings.access(environ)
         hosts = settings.hosts()
@@ -271,7 +271,7 @@ class _Server(uvicorn.Server):
 
 
 def _join(
-    ray: RaySettings, environments: list[EnvironmentSpec], limits: Limits, environ: Mapping[str, str]
+    ray: RaySettings, environments: list[EnvironmentDefinition], limits: Limits, environ: Mapping[str, str]
 ) -> tuple[EpisodeTable, str]:
     """The episodes of a cluster, and the secret that its gateways share."""
     # Not before: it is an extra, and takes a second to import.

@@ -14,9 +14,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from envport.bench import Plan, run_bench
+from envport.bench import MeasuringPlan, run_bench
 from envport.bench.command import bench
-from envport.bench.measure import Bench, Held, Row
+from envport.bench.measure import Bench, Held, MeasuredRow
 from envport.bench.report import Report
 from envport.bench.targets import TARGETS
 from envport.errors import ConfigurationError, GatewayUnreachable, MissingExtra
@@ -67,7 +67,7 @@ def test_a_quick_run_has_every_row_and_sane_numbers(tmp_path: Path) -> None:
 
 @needs_load
 def test_only_measures_what_is_named_and_its_floor() -> None:
-    report = run_bench(Plan(("episode-legacy",), concurrency=(2,), calls=4, rounds=1, opens=0, held=0))
+    report = run_bench(MeasuringPlan(("episode-legacy",), concurrency=(2,), calls=4, rounds=1, opens=0, held=0))
     assert [row.target for row in report.rows] == ["minimal-legacy", "episode-legacy"]
     assert report.opens is None
     assert report.held == ()
@@ -81,8 +81,8 @@ def test_a_wrong_answer_gives_no_figures() -> None:
         Bench(stack).job("calls", target, 1, 2)
 
 
-def row(target: str, ratio: float | None) -> Row:
-    return Row(target, 16, 100, 1.0, 1.0, 1.0, 1.0, 1.0, ratio, (ratio,) if ratio else ())
+def row(target: str, ratio: float | None) -> MeasuredRow:
+    return MeasuredRow(target, 16, 100, 1.0, 1.0, 1.0, 1.0, 1.0, ratio, (ratio,) if ratio else ())
 
 
 def held(target: str, each_kb: float) -> Held:

@@ -60,7 +60,7 @@ def test_a_missed_target_is_said_and_the_exit_code_tells(
     from envport.bench import crowds
     from envport.bench.runtimes import Figure
 
-    async def missing(plan: crowds.Plan) -> list[Figure]:
+    async def missing(plan: crowds.CrowdsPlan) -> list[Figure]:
         return [Figure("errors", 1, "calls", 0), Figure("calls", 1, "calls")]
 
     monkeypatch.setattr(crowds, "PARTS", {"open": missing})

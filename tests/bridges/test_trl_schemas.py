@@ -17,7 +17,7 @@ from envport_bridges.trl import EnvironmentSpec
 from envport_bridges.trl.classes import environment_class
 from envport_bridges.trl.contract import KNOWN_TRL, takes_explicit_tools, trl_version
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, ScoredEnvironment
-from envport_bridges.trl.tools import ToolDefinition
+from envport_bridges.trl.tools import ListedTool
 
 
 class Recorder:
@@ -26,13 +26,13 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
-    def call(self, tool: ToolDefinition, arguments: dict[str, Any]) -> str:
+    def call(self, tool: ListedTool, arguments: dict[str, Any]) -> str:
         if problems := tool.arguments.problems(arguments):
             raise ValueError(problems)
         self.calls.append((tool.name, arguments))
         return "called"
 
-    async def call_async(self, tool: ToolDefinition, arguments: dict[str, Any]) -> str:
+    async def call_async(self, tool: ListedTool, arguments: dict[str, Any]) -> str:
         return self.call(tool, arguments)
 
 

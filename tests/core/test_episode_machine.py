@@ -25,7 +25,7 @@ from envport.errors import (
     UnknownEpisode,
     UnknownTool,
 )
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
 IDLE = 100.0
 CAPACITY = 4
@@ -89,7 +89,7 @@ class EpisodeMachine(RuleBasedStateMachine):
         self.portal = self.portal_manager.__enter__()
         self.clock = ManualClock()
         limits = Limits(max_episodes=CAPACITY, wait_seconds=0, idle_seconds=IDLE)
-        self.table = Episodes({"machine": EnvironmentSpec("machine", Machine)}, limits, self.clock)
+        self.table = Episodes({"machine": EnvironmentDefinition("machine", Machine)}, limits, self.clock)
         self.running = self.portal.wrap_async_context_manager(self.table.run())
         self.running.__enter__()
         self.known: list[Known] = []

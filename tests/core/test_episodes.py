@@ -27,7 +27,7 @@ from envport.errors import (
     UnknownTask,
     UnknownTool,
 )
-from envport.registry import EnvironmentSpec, load
+from envport.registry import EnvironmentDefinition, load
 
 ME = "me"
 
@@ -119,11 +119,11 @@ class Threaded(Play):
 SPECS = {
     spec.name: spec
     for spec in (
-        EnvironmentSpec("play", Play),
-        EnvironmentSpec("last", Last),
-        EnvironmentSpec("threaded", Threaded),
-        EnvironmentSpec("unopenable", Play, {"breaks": "reset"}),
-        EnvironmentSpec("unclosable", Play, {"breaks": "close"}),
+        EnvironmentDefinition("play", Play),
+        EnvironmentDefinition("last", Last),
+        EnvironmentDefinition("threaded", Threaded),
+        EnvironmentDefinition("unopenable", Play, {"breaks": "reset"}),
+        EnvironmentDefinition("unclosable", Play, {"breaks": "close"}),
         load("counter"),
     )
 }
@@ -242,7 +242,7 @@ class Slow(Environment):
 
 
 async def test_who_goes_away_while_the_environment_begins_leaves_nothing_behind() -> None:
-    table = Episodes({"slow": EnvironmentSpec("slow", Slow)}, Limits(), ManualClock())
+    table = Episodes({"slow": EnvironmentDefinition("slow", Slow)}, Limits(), ManualClock())
     async with table.run():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(table.open, "slow", principal=ME))
@@ -264,7 +264,7 @@ async def test_two_resets_of_an_ended_episode_take_one_place() -> None:
 
 
 async def test_a_reset_whose_caller_goes_away_is_finished() -> None:
-    table = Episodes({"slow": EnvironmentSpec("slow", Slow)}, Limits(), ManualClock())
+    table = Episodes({"slow": EnvironmentDefinition("slow", Slow)}, Limits(), ManualClock())
     async with table.run():
         made: list[Episode] = []
 
@@ -441,7 +441,7 @@ class Careless(Environment):
 
 @pytest.mark.parametrize("name", ["typed", "untyped"])
 async def test_what_is_recorded_is_what_the_player_sent(name: str) -> None:
-    table = Episodes({"careless": EnvironmentSpec("careless", Careless)}, Limits(), ManualClock())
+    table = Episodes({"careless": EnvironmentDefinition("careless", Careless)}, Limits(), ManualClock())
     async with table.run():
         episode = await table.open("careless", principal=ME)
         assert await text(episode, name, items=[1], thing={}) == "changed"
@@ -467,7 +467,7 @@ class WrappedThreaded(Wrapped):
 
 @pytest.mark.parametrize("cls", [Wrapped, WrappedThreaded])
 async def test_what_a_tool_returns_is_awaited_in_every_runtime(cls: type[Environment]) -> None:
-    table = Episodes({"wrapped": EnvironmentSpec("wrapped", cls)}, Limits(), ManualClock())
+    table = Episodes({"wrapped": EnvironmentDefinition("wrapped", cls)}, Limits(), ManualClock())
     async with table.run():
         assert await text(await table.open("wrapped", principal=ME), "wrapped") == "awaited"
 
@@ -824,7 +824,7 @@ class Scarce(Play):
     ],
 )
 async def test_an_environment_has_a_limit_of_its_own(limits: dict[str, Any], most: int) -> None:
-    specs = {"scarce": EnvironmentSpec("scarce", Scarce), "play": EnvironmentSpec("play", Play)}
+    specs = {"scarce": EnvironmentDefinition("scarce", Scarce), "play": EnvironmentDefinition("play", Play)}
     table = Episodes(specs, Limits(wait_seconds=0, **limits))
     async with table.run():
         held = [await table.open("scarce", principal=ME) for _ in range(most)]
@@ -839,7 +839,7 @@ async def test_an_environment_has_a_limit_of_its_own(limits: dict[str, Any], mos
 
 def test_a_limit_for_an_environment_that_is_not_served_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="'scarcity', which is not served; served: 'play'"):
-        Episodes({"play": EnvironmentSpec("play", Play)}, Limits(max_episodes_of={"scarcity": 1}))
+        Episodes({"play": EnvironmentDefinition("play", Play)}, Limits(max_episodes_of={"scarcity": 1}))
 
 
 # Draining.

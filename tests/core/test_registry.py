@@ -18,7 +18,7 @@ from envport.errors import (
     InvalidOption,
     UnknownTask,
 )
-from envport.registry import EnvironmentSpec, installed, load
+from envport.registry import EnvironmentDefinition, installed, load
 
 FILE = '''
 from __future__ import annotations
@@ -109,7 +109,7 @@ def test_by_file_and_class(door: str) -> None:
 
 
 def test_two_files_of_one_name_do_not_meet(tmp_path: Path) -> None:
-    specs: list[EnvironmentSpec] = []
+    specs: list[EnvironmentDefinition] = []
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         path = tmp_path / folder / "same.py"

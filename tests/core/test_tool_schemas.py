@@ -448,14 +448,14 @@ _PRINT = """
 import json
 from enum import Enum
 from envport import Environment, tool
-from envport.registry import EnvironmentSpec, load
+from envport.registry import EnvironmentDefinition, load
 
 class Unordered(Environment):
     @tool
     def act(self, x: set[str] = {"a", "b", "c", "d"}, y: frozenset[Enum("E", "k l m")] = frozenset()) -> str:
         return ""
 
-print(EnvironmentSpec("unordered", Unordered).listing)
+print(EnvironmentDefinition("unordered", Unordered).listing)
 for name in ("echo", "counter", "catch", "showcase"):
     spec = load(name)
     print(json.dumps(spec.listing), spec.fingerprint, list(spec.splits))

@@ -15,7 +15,7 @@ import pytest
 from envport import Task
 from envport.episodes import Episode, Episodes
 from envport.errors import InvalidArguments, InvalidOption, InvalidRequest, MissingExtra
-from envport.registry import EnvironmentSpec, load
+from envport.registry import EnvironmentDefinition, load
 from envport_envs.catch import CatchEnvironment
 
 
@@ -207,7 +207,7 @@ def test_wrong_options_are_said_plainly(query: str, complaint: str) -> None:
 
 def test_a_wrong_option_in_code_is_refused_too() -> None:
     with pytest.raises(InvalidOption, match="rows is 1; it has to be from 2 to 100"):
-        _ = EnvironmentSpec("catch", CatchEnvironment, {"rows": 1}).prototype
+        _ = EnvironmentDefinition("catch", CatchEnvironment, {"rows": 1}).prototype
 
 
 @pytest.mark.parametrize("direction", ["up", "Left", "", None, 1, ["left"]])

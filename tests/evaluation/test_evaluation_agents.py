@@ -18,7 +18,7 @@ from wire import recording
 
 from envport import Environment, Step, Task, tool
 from envport.client import Client
-from envport.registry import EnvironmentSpec, load
+from envport.registry import EnvironmentDefinition, load
 from envport_bridges.evaluation.results import Result
 from envport_bridges.playing.agents import PRESETS, Agent, Mission
 
@@ -46,7 +46,7 @@ class Telltale(Environment):
 
 @pytest.fixture(scope="module")
 def gateway() -> Any:
-    with secured(load("catch"), EnvironmentSpec("telltale", Telltale, {})) as serving:
+    with secured(load("catch"), EnvironmentDefinition("telltale", Telltale, {})) as serving:
         yield serving
 
 
@@ -198,7 +198,10 @@ def test_an_agent_is_given_neither_reward_nor_the_control_token(
 def test_no_byte_that_an_agent_receives_holds_its_reward(monkeypatch: pytest.MonkeyPatch):
     telltales = [repr(value)[:7].encode() for value in (FIRST, SECOND, FIRST + SECOND)]
     command = f"{{python}} {AGENT} {{mcp_url}}"
-    with recording() as proxy, secured(EnvironmentSpec("telltale", Telltale, {}), public_url=proxy.url) as gateway:
+    with (
+        recording() as proxy,
+        secured(EnvironmentDefinition("telltale", Telltale, {}), public_url=proxy.url) as gateway,
+    ):
         proxy.port = gateway.port
         (played,) = result_of(address(gateway, "telltale"), agent=command, num_tasks=1).played
         assert played.reward == FIRST + SECOND

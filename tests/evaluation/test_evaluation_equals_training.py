@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from envport_bridges.evaluation.results import Result
-from envport_bridges.playing.policies import Call, View, load_policy
+from envport_bridges.playing.policies import PolicyCall, View, load_policy
 
 MISSING = [name for name in ("trl", "torch", "transformers", "datasets") if find_spec(name) is None]
 if MISSING:
@@ -36,7 +36,7 @@ def in_training(reference: str, policy_name: str, **selection: Any) -> list[floa
         observation = environment.reset(**row)
         prompt = row["prompt"][0]["content"].removesuffix("\n\n")
         view = View(spec.info.name, prompt, spec.info.tools, observation, Random(f"{row['seed']}/1"))
-        made: list[Call] = []
+        made: list[PolicyCall] = []
         while not environment.finished and len(made) < 30:
             call = policy(view)
             if call is None:

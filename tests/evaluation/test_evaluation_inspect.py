@@ -18,7 +18,7 @@ from inspect_ai.util._json import json_schema_dump
 
 from envport.client import Client
 from envport.errors import EnvportError, InvalidAccess, InvalidOption, UnknownTask
-from envport.registry import EnvironmentSpec, load
+from envport.registry import EnvironmentDefinition, load
 from envport_bridges.evaluation.results import Result
 from envport_bridges.inspect_ai import episode
 
@@ -30,8 +30,8 @@ from agent import towards_the_ball  # noqa: E402
 
 @pytest.fixture(scope="module")
 def gateway() -> Any:
-    specs = [load("catch"), load("counter"), load("showcase"), EnvironmentSpec("tracked", Tracked, {})]
-    with secured(*specs, EnvironmentSpec("stubborn", Stubborn, {})) as serving:
+    specs = [load("catch"), load("counter"), load("showcase"), EnvironmentDefinition("tracked", Tracked, {})]
+    with secured(*specs, EnvironmentDefinition("stubborn", Stubborn, {})) as serving:
         yield serving
 
 

@@ -11,7 +11,7 @@ from harness import ERAS, Era, Raw, RunningGateway, connect, running, texts
 from envport import AsyncClient, Client
 from envport.access import Access, HostPolicy, is_loopback
 from envport.errors import InvalidAccess, PermissionDenied, Unauthenticated, UnknownEpisode
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
 ALICE, BOB, PLAYER, WATCHER, SCRAPER = (
     f"{name}-token-0123456789" for name in ("alice", "bob", "player", "watcher", "scraper")
@@ -66,7 +66,7 @@ MCP_ROUTES = ["/mcp", "/environments/tracked/mcp", "/episodes/{id}/mcp"]
 def guarded(tmp_path_factory: pytest.TempPathFactory):
     file = tmp_path_factory.mktemp("access") / "tokens.toml"
     file.write_text(TOKENS)
-    with running(EnvironmentSpec("tracked", Tracked), access=Access.load({}, file)) as gateway:
+    with running(EnvironmentDefinition("tracked", Tracked), access=Access.load({}, file)) as gateway:
         yield gateway
 
 
@@ -195,7 +195,7 @@ def test_foreign_hosts_and_origins_are_refused_everywhere(guarded: RunningGatewa
 
 def test_pages_of_an_allowed_origin_may_read_the_answers():
     hosts = HostPolicy.for_binding("127.0.0.1", origins=["https://app.example"])
-    with running(EnvironmentSpec("tracked", Tracked), hosts=hosts) as gateway:
+    with running(EnvironmentDefinition("tracked", Tracked), hosts=hosts) as gateway:
         ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
         asked = httpx2.options(f"{gateway.url}/episodes", headers={"Origin": "https://app.example", **ask})
         assert asked.status_code == 200
@@ -208,7 +208,7 @@ def test_pages_of_an_allowed_origin_may_read_the_answers():
 
 
 def test_without_tokens_a_loopback_gateway_is_open_but_a_wrong_token_is_not():
-    with running(EnvironmentSpec("tracked", Tracked)) as gateway:
+    with running(EnvironmentDefinition("tracked", Tracked)) as gateway:
         assert httpx2.get(f"{gateway.url}/environments").status_code == 200
         assert httpx2.get(f"{gateway.url}/environments", headers=bearer("wrong-token-0123456789")).status_code == 401
         with Client(gateway.url) as control:

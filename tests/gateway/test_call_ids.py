@@ -10,7 +10,7 @@ from environments import Gate, Tracked
 from harness import ERAS, WAYS, Era, Raw, RunningGateway, Way, running, seat
 
 from envport import Client, Environment, Task, tool
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
 
 class Counting(Environment):
@@ -34,7 +34,7 @@ class Counting(Environment):
 
 @pytest.fixture(scope="module")
 def served():
-    with running(*(EnvironmentSpec(cls.__name__.lower(), cls) for cls in (Counting, Gate, Tracked))) as gateway:
+    with running(*(EnvironmentDefinition(cls.__name__.lower(), cls) for cls in (Counting, Gate, Tracked))) as gateway:
         yield gateway
 
 

@@ -17,7 +17,7 @@ from harness import ERAS, WAYS, Era, Raw, Way, connect, running, seat, texts
 from pydantic import BaseModel
 
 from envport import AsyncClient, Client, Environment, Step, Task, tool
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
 
 def png() -> bytes:
@@ -75,7 +75,7 @@ class Contents(Environment):
 @pytest.fixture(scope="module")
 def served():
     classes = (Contents, Gate, Chatty, Threaded, Tracked, Picky)
-    with running(*(EnvironmentSpec(cls.__name__.lower(), cls) for cls in classes)) as gateway:
+    with running(*(EnvironmentDefinition(cls.__name__.lower(), cls) for cls in classes)) as gateway:
         yield gateway
 
 

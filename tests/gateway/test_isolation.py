@@ -14,7 +14,7 @@ from envport import AsyncClient, Client, Environment, Step, Task, tool
 from envport.access import Access
 from envport.episodes import Admission, Episodes, Limits
 from envport.errors import AtCapacity, EpisodeFailed, InvalidAccess, InvalidArguments
-from envport.registry import EnvironmentSpec, load
+from envport.registry import EnvironmentDefinition, load
 
 
 class Panic(BaseException):
@@ -53,7 +53,7 @@ class Wild(Environment):
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("name", ["panic", "cancel"])
 async def test_what_no_except_clause_names_ends_its_own_episode_only(era: Era, name: str):
-    with running(EnvironmentSpec("wild", Wild), EnvironmentSpec("tracked", Tracked)) as gateway:
+    with running(EnvironmentDefinition("wild", Wild), EnvironmentDefinition("tracked", Tracked)) as gateway:
         async with AsyncClient(gateway.url) as control:
             other, wild = await control.open("tracked"), await control.open("wild")
             async with connect(wild.mcp_url, era) as client:
@@ -71,7 +71,7 @@ async def test_what_no_except_clause_names_ends_its_own_episode_only(era: Era, n
 
 
 def test_a_panic_in_reset_or_close_does_not_stop_the_gateway():
-    specs = [EnvironmentSpec(where, Wild, {"where": where}) for where in ("reset", "close")]
+    specs = [EnvironmentDefinition(where, Wild, {"where": where}) for where in ("reset", "close")]
     with running(*specs) as gateway, Client(gateway.url) as control:
         with pytest.raises(EpisodeFailed):
             control.open("reset")
@@ -136,7 +136,7 @@ class Slow(Environment):
 
 async def test_a_reset_that_waits_for_the_last_call_takes_a_place_of_its_own():
     Slow.entered, Slow.leave = anyio.Event(), anyio.Event()
-    table = Episodes({"slow": EnvironmentSpec("slow", Slow)}, Limits(max_episodes=1, wait_seconds=0))
+    table = Episodes({"slow": EnvironmentDefinition("slow", Slow)}, Limits(max_episodes=1, wait_seconds=0))
     async with table.run():
         episode = await table.open("slow", principal="a")
         async with anyio.create_task_group() as tasks:
@@ -151,7 +151,7 @@ async def test_a_reset_that_waits_for_the_last_call_takes_a_place_of_its_own():
 
 
 def test_headers_that_name_who_asks_must_not_come_twice():
-    with running(EnvironmentSpec("tracked", Tracked)) as gateway:
+    with running(EnvironmentDefinition("tracked", Tracked)) as gateway:
         for twice in (
             [("Host", "evil.example"), ("Host", "127.0.0.1")],
             [("Host", "127.0.0.1"), ("Origin", "http://evil.example"), ("Origin", "http://localhost")],

@@ -24,13 +24,13 @@ from envport.cluster.table import ClusterTable
 from envport.episodes import Episodes, Limits, LocalTable, WatchedTable
 from envport.errors import AtCapacity, EpisodeFailed, error_from_code
 from envport.metrics import Metrics
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink
 
-TRACKED = EnvironmentSpec("tracked", Tracked)
-SHORT = EnvironmentSpec("short", Short)
-GATE = EnvironmentSpec("gate", Gate)
-FAULTY = EnvironmentSpec("faulty", Faulty)
+TRACKED = EnvironmentDefinition("tracked", Tracked)
+SHORT = EnvironmentDefinition("short", Short)
+GATE = EnvironmentDefinition("gate", Gate)
+FAULTY = EnvironmentDefinition("faulty", Faulty)
 
 
 class Blocking(Environment):
@@ -114,7 +114,7 @@ def test_live_episodes_are_told_by_environment_and_status():
 async def test_an_episode_that_is_being_opened_shows_as_such():
     Held.begun.clear()
     Held.let_go.clear()
-    with running(EnvironmentSpec("held", Held)) as gateway:
+    with running(EnvironmentDefinition("held", Held)) as gateway:
         async with AsyncClient(gateway.url) as control:
             opening = asyncio.create_task(control.open("held"))
             assert await asyncio.to_thread(Held.begun.wait, 30)
@@ -218,7 +218,7 @@ async def test_a_call_whose_caller_went_away_is_counted_as_such():
 
 
 def test_opens_and_resets_are_counted_by_their_result():
-    with running(TRACKED, EnvironmentSpec("stubborn", Stubborn)) as gateway, Client(gateway.url) as control:
+    with running(TRACKED, EnvironmentDefinition("stubborn", Stubborn)) as gateway, Client(gateway.url) as control:
         opened = control.open("tracked")
         control.reset(opened.episode_id)
         with pytest.raises(EpisodeFailed):
@@ -301,7 +301,7 @@ async def test_processes_of_episodes_are_told_with_their_memory():
 
 
 async def test_a_blocked_event_loop_shows():
-    with running(EnvironmentSpec("blocking", Blocking)) as gateway:
+    with running(EnvironmentDefinition("blocking", Blocking)) as gateway:
         async with AsyncClient(gateway.url) as control:
             opened = await control.open("blocking")
         await eventually(gateway, lambda it: it.one("envport_event_loop_delay_seconds_count") > 1)

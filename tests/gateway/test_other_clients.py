@@ -12,7 +12,7 @@ from harness import RunningGateway, running
 from node_clients import ROOT, executable, package
 
 from envport import Client
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
 SCRIPT = Path(__file__).parents[1] / "support" / "node" / "play.mjs"
 
@@ -54,7 +54,7 @@ def test_typescript_plays_an_episode(gateway: RunningGateway, sdk: str, way: str
 
 @pytest.mark.parametrize("sdk", ["sdk", "client"])
 def test_typescript_sees_the_very_same_tools(sdk: str):
-    spec = EnvironmentSpec("picky", Picky)
+    spec = EnvironmentDefinition("picky", Picky)
     with running(spec) as gateway, Client(gateway.url) as control:
         played = play(sdk, control.open("picky").mcp_url, "say")
     # JavaScript writes the floats 1e22 and 1e-05 in its own way; everything else, and the order, is equal as text.

@@ -10,12 +10,12 @@ from environments import SECRET, Picky, Tracked
 from harness import ERAS, Era, Raw, RunningGateway, Way, running, seat, texts
 
 from envport import Client
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
 
 @pytest.fixture(scope="module")
 def served():
-    with running(EnvironmentSpec("picky", Picky), EnvironmentSpec("tracked", Tracked)) as gateway:
+    with running(EnvironmentDefinition("picky", Picky), EnvironmentDefinition("tracked", Tracked)) as gateway:
         yield gateway
 
 

@@ -13,10 +13,10 @@ from envport import Client, Task
 from envport.environment import RuntimeKind
 from envport.episodes import CallResult, Episode
 from envport.errors import EpisodeFailed, EpisodeOver, InvalidArguments, InvalidRequest
-from envport.registry import EnvironmentSpec, load
+from envport.registry import EnvironmentDefinition, load
 
-EVERYTHING = EnvironmentSpec("everything", Everything)
-GENTLE = EnvironmentSpec("gentle", Gentle)
+EVERYTHING = EnvironmentDefinition("everything", Everything)
+GENTLE = EnvironmentDefinition("gentle", Gentle)
 OTHERS = KINDS[1:]
 
 SCRIPT: list[tuple[str, dict[str, Any]]] = [
@@ -145,7 +145,7 @@ async def test_what_breaks_ends_the_episode_and_says_nothing_of_the_inside(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spec", [EVERYTHING, GENTLE], ids=lambda spec: spec.name)
 async def test_an_environment_says_that_what_it_stands_on_has_failed(
-    kind: RuntimeKind, spec: EnvironmentSpec, caplog: pytest.LogCaptureFixture
+    kind: RuntimeKind, spec: EnvironmentDefinition, caplog: pytest.LogCaptureFixture
 ):
     async with serving(spec, runtime=kind) as episodes:
         episode = await episodes.open(spec.name, principal="me")
@@ -244,7 +244,7 @@ async def test_an_async_call_past_its_deadline_ends_the_episode(kind: RuntimeKin
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_reset_past_its_deadline_ends_the_episode(kind: RuntimeKind):
-    stuck = EnvironmentSpec("stuck", Gentle, {"stuck": True})
+    stuck = EnvironmentDefinition("stuck", Gentle, {"stuck": True})
     async with serving(stuck, runtime=kind, reset_seconds=3.0 if kind == "process" else 0.2) as episodes:
         with pytest.raises(EpisodeFailed, match="longer than its limit"):
             await episodes.open("stuck", principal="me")

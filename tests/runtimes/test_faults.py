@@ -13,9 +13,9 @@ from runtimes import descendants, descriptors, play, serving
 
 from envport.episodes import Episode, Episodes
 from envport.errors import EpisodeFailed, EpisodeOver, InvalidArguments
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
-FAULTY = EnvironmentSpec("faulty", Faulty)
+FAULTY = EnvironmentDefinition("faulty", Faulty)
 NEIGHBOURS = 6
 
 # What a busy machine may add; the bench prints what a quiet one takes.
@@ -167,7 +167,7 @@ async def test_an_episode_that_dies_between_two_calls_ends_by_itself():
 
 @pytest.mark.parametrize("at_reset", ["exit", "hang"])
 async def test_a_fault_while_opening_ends_the_episode(at_reset: str):
-    spec = EnvironmentSpec("faulty", Faulty, {"at_reset": at_reset})
+    spec = EnvironmentDefinition("faulty", Faulty, {"at_reset": at_reset})
     async with serving(spec, reset_seconds=3.0) as episodes:
         with pytest.raises(EpisodeFailed, match="exit code 7" if at_reset == "exit" else "limit of 3 s"):
             await episodes.open("faulty", principal="me")
@@ -175,7 +175,7 @@ async def test_a_fault_while_opening_ends_the_episode(at_reset: str):
 
 
 async def test_an_observation_beyond_the_limit_of_a_message_fails_its_episode():
-    async with serving(EnvironmentSpec("everything", Everything), runtime="process") as episodes:
+    async with serving(EnvironmentDefinition("everything", Everything), runtime="process") as episodes:
         episode = await episodes.open("everything", principal="me")
         await fails(episode, "fill", characters=65 * 2**20)
         assert episode.outcome is not None
@@ -186,7 +186,7 @@ async def test_arguments_that_are_nested_too_deeply_are_refused():
     value: Any = 1
     for _ in range(100_000):
         value = [value]
-    async with serving(EnvironmentSpec("everything", Everything), runtime="process") as episodes:
+    async with serving(EnvironmentDefinition("everything", Everything), runtime="process") as episodes:
         episode = await episodes.open("everything", principal="me")
         with pytest.raises(InvalidArguments, match="too deeply"):
             await episode.call("nest", {"value": value})
@@ -267,7 +267,7 @@ def test_the_same_under_uvloop():
         await one_fails("worker_lost", "die", of="SIGSEGV")
         await one_fails("deadline", "hold_the_gil", {"call_seconds": 0.5})
         await one_fails("worker_lost", "spoil", how="noise")
-        async with serving(EnvironmentSpec("everything", Everything), runtime="process") as episodes:
+        async with serving(EnvironmentDefinition("everything", Everything), runtime="process") as episodes:
             episode = await episodes.open("everything", principal="me")
             text = "ü" * 2_000_000
             assert await play(episode, "say", text=text) == text

@@ -21,7 +21,7 @@ from envport.checker import check_environment
 from envport.clock import ManualClock
 from envport.episodes import EpisodeTable
 from envport.errors import EpisodeFailed, InvalidEnvironment
-from envport.registry import EnvironmentSpec, load
+from envport.registry import EnvironmentDefinition, load
 from envport.runtimes import kind_for, runtime_for
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -60,7 +60,7 @@ class Timed(Environment):
             event.clear()
 
 
-TIMED = EnvironmentSpec("timed", Timed)
+TIMED = EnvironmentDefinition("timed", Timed)
 
 
 async def test_an_episode_is_truncated_at_its_limit_of_time():
@@ -121,8 +121,8 @@ async def test_a_thread_past_its_deadline_is_left_behind_and_closes_what_it_had(
 
 async def test_an_environment_is_closed_in_its_process_and_one_that_hangs_is_killed(tmp_path: Path):
     specs = [
-        EnvironmentSpec("closing", Closing, {"file": tmp_path / "a"}),
-        EnvironmentSpec("hanging", Closing, {"file": tmp_path / "b", "hang": True}),
+        EnvironmentDefinition("closing", Closing, {"file": tmp_path / "a"}),
+        EnvironmentDefinition("hanging", Closing, {"file": tmp_path / "b", "hang": True}),
     ]
     async with serving(*specs) as episodes:
         for spec in specs:
@@ -146,7 +146,7 @@ async def until(condition: Any) -> None:
     [(kind, Lingering) for kind in KINDS] + [("thread", Blocking), ("process", Blocking)],
 )
 async def test_the_last_answer_comes_before_the_environment_is_closed(tmp_path: Path, kind: Any, cls: type[Any]):
-    async with serving(EnvironmentSpec("lingering", cls, {"folder": tmp_path}), runtime=kind) as episodes:
+    async with serving(EnvironmentDefinition("lingering", cls, {"folder": tmp_path}), runtime=kind) as episodes:
         episode = await episodes.open("lingering", principal="me")
         result = await episode.call("finish", {})
         assert (result.reward, result.terminated, episode.reward) == (1.0, True, 1.0)
@@ -160,7 +160,7 @@ async def test_the_last_answer_comes_before_the_environment_is_closed(tmp_path: 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_reset_waits_for_the_close_before_it(tmp_path: Path, kind: Any):
-    async with serving(EnvironmentSpec("lingering", Lingering, {"folder": tmp_path}), runtime=kind) as episodes:
+    async with serving(EnvironmentDefinition("lingering", Lingering, {"folder": tmp_path}), runtime=kind) as episodes:
         episode = await episodes.open("lingering", principal="me")
         await episode.call("finish", {})
         async with anyio.create_task_group() as tasks:
@@ -173,7 +173,7 @@ async def test_a_reset_waits_for_the_close_before_it(tmp_path: Path, kind: Any):
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_closing_has_a_limit_of_its_own(tmp_path: Path, kind: Any):
-    async with serving(EnvironmentSpec("stubborn", Stubborn, {"folder": tmp_path}), runtime=kind) as episodes:
+    async with serving(EnvironmentDefinition("stubborn", Stubborn, {"folder": tmp_path}), runtime=kind) as episodes:
         episode = await episodes.open("stubborn", principal="me")
         assert (await episode.call("finish", {})).terminated
         await until(lambda: episodes.live == 0)
@@ -182,7 +182,9 @@ async def test_closing_has_a_limit_of_its_own(tmp_path: Path, kind: Any):
 
 
 async def test_a_close_that_holds_up_the_gateway_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    async with serving(EnvironmentSpec("slumbering", Slumbering, {"folder": tmp_path}), runtime="inline") as episodes:
+    async with serving(
+        EnvironmentDefinition("slumbering", Slumbering, {"folder": tmp_path}), runtime="inline"
+    ) as episodes:
         episode = await episodes.open("slumbering", principal="me")
         await episode.call("finish", {})
     assert "environment slumbering held up the whole gateway for 0." in caplog.text
@@ -198,9 +200,9 @@ def test_declarations_are_checked():
 def test_whoever_serves_chooses_the_runtime_but_a_sandbox_stays_one():
     sandboxed = type("Sandboxed", (Faulty,), {"sandbox": True})
     for kind in KINDS:
-        assert kind_for(EnvironmentSpec("faulty", Faulty), kind) == kind
-        assert kind_for(EnvironmentSpec("sandboxed", sandboxed), kind) == "process"
-    assert kind_for(EnvironmentSpec("everything", Everything), None) == "inline"
+        assert kind_for(EnvironmentDefinition("faulty", Faulty), kind) == kind
+        assert kind_for(EnvironmentDefinition("sandboxed", sandboxed), kind) == "process"
+    assert kind_for(EnvironmentDefinition("everything", Everything), None) == "inline"
 
 
 async def test_an_environment_of_a_file_runs_in_a_process(tmp_path: Path):
@@ -231,7 +233,7 @@ async def test_an_environment_that_no_other_process_can_find_says_so(caplog: pyt
     class Local(Faulty):
         pass
 
-    async with serving(EnvironmentSpec("local", Local)) as episodes:
+    async with serving(EnvironmentDefinition("local", Local)) as episodes:
         with pytest.raises(EpisodeFailed):
             await episodes.open("local", principal="me")
     assert "move it to the top of its module" in caplog.text
@@ -239,7 +241,7 @@ async def test_an_environment_that_no_other_process_can_find_says_so(caplog: pyt
 
 async def test_the_first_episode_finds_its_zygote_waiting():
     runtime = runtime_for("process")
-    spec = EnvironmentSpec("faulty", Faulty)
+    spec = EnvironmentDefinition("faulty", Faulty)
     await runtime.prepare(spec)
     assert [len(descendants(os.getpid())), runtime.load().workers] == [1, 0]
     worker = await runtime.open(spec)
@@ -255,7 +257,7 @@ async def test_the_first_episode_finds_its_zygote_waiting():
 
 
 def test_the_checker_plays_in_processes_too():
-    report = check_environment(EnvironmentSpec("drawing", Drawing), seeds=(0, 1), steps=5)
+    report = check_environment(EnvironmentDefinition("drawing", Drawing), seeds=(0, 1), steps=5)
     assert (report.ok, report.episodes) == (True, 6)
     assert descendants(os.getpid()) == []
 
@@ -264,7 +266,7 @@ SCRIPT = """
 import asyncio, os, sys
 from envport import Environment, tool
 from envport.episodes import Episodes
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from runtime_environments import Faulty
 
 class Own(Environment):
@@ -278,7 +280,7 @@ class Own(Environment):
         return str(os.getpid())
 
 async def main():
-    specs = {'faulty': EnvironmentSpec('faulty', Faulty), 'own': EnvironmentSpec('own', Own)}
+    specs = {'faulty': EnvironmentDefinition('faulty', Faulty), 'own': EnvironmentDefinition('own', Own)}
     episodes = Episodes(specs)
     async with episodes.run():
         own = await episodes.open('own', principal='me')
@@ -329,7 +331,7 @@ async def test_stdio_is_not_disturbed_by_what_a_process_prints(era: Any):
 
 
 def test_the_control_plane_tells_how_an_episode_ended():
-    with running(EnvironmentSpec("faulty", Faulty)) as gateway, Client(gateway.url) as control:
+    with running(EnvironmentDefinition("faulty", Faulty)) as gateway, Client(gateway.url) as control:
         opened = control.open("faulty")
         os.kill(int(opened.observation.text), signal.SIGKILL)
         gateway.run(lambda: _ended(gateway.gateway.table, opened.episode_id))

@@ -10,9 +10,9 @@ from runtime_environments import Boxed, Greedy, Nosy
 from runtimes import descendants, play, serving
 
 from envport.errors import EpisodeFailed
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
-BOXED = EnvironmentSpec("boxed", Boxed)
+BOXED = EnvironmentDefinition("boxed", Boxed)
 
 needs_bubblewrap = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"
@@ -42,7 +42,7 @@ async def test_a_sandboxed_episode_reaches_neither_the_network_nor_the_disk():
 
 @needs_bubblewrap
 async def test_memory_is_watched_in_a_sandbox_too():
-    greedy = EnvironmentSpec("greedy", Greedy)
+    greedy = EnvironmentDefinition("greedy", Greedy)
     async with serving(greedy, memory_mb=64) as episodes:
         episode = await episodes.open("greedy", principal="me")
         with pytest.raises(EpisodeFailed, match="more memory"):
@@ -63,7 +63,7 @@ async def test_without_bubblewrap_it_says_what_to_install(
 async def test_a_process_does_not_see_the_gateway_s_secrets(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("OF_THE_ENVIRONMENT", "kept")
-    async with serving(EnvironmentSpec("nosy", Nosy)) as episodes:
+    async with serving(EnvironmentDefinition("nosy", Nosy)) as episodes:
         episode = await episodes.open("nosy", principal="me")
         assert await play(episode, "variable", name=name) == "None"
         assert await play(episode, "variable", name="OF_THE_ENVIRONMENT") == "kept"

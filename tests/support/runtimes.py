@@ -9,14 +9,14 @@ from typing import Any
 
 from envport.environment import RuntimeKind
 from envport.episodes import Episode, Episodes, Limits
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
 KINDS: tuple[RuntimeKind, ...] = ("inline", "thread", "process")
 
 
 @contextlib.asynccontextmanager
 async def serving(
-    *specs: EnvironmentSpec, runtime: RuntimeKind | None = None, **settings: Any
+    *specs: EnvironmentDefinition, runtime: RuntimeKind | None = None, **settings: Any
 ) -> AsyncIterator[Episodes]:
     """A table of episodes, without surfaces."""
     clock = settings.pop("clock", None)

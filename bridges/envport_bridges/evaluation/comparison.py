@@ -7,16 +7,16 @@ from typing import Any
 
 from envport.errors import InvalidOption
 from envport_bridges.evaluation.intervals import Estimate, mean_of
-from envport_bridges.evaluation.results import Identity, Played, Result
+from envport_bridges.evaluation.results import Identity, PlayedEpisode, Result
 
-__all__ = ["Comparison", "Row", "compare_results"]
+__all__ = ["ComparedRow", "Comparison", "compare_results"]
 
 # What may differ between results that can be compared.
 _FREE = frozenset({"envport"})
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedRow:
     """One measure.
 
     Attributes:
@@ -53,9 +53,9 @@ class Comparison:
     pairs: int
     tasks: int
     unpaired: int
-    reward: Row
-    success: Row
-    steps: Row
+    reward: ComparedRow
+    success: ComparedRow
+    steps: ComparedRow
     better: int
     equal: int
     worse: int
@@ -109,12 +109,12 @@ def _short(value: Any) -> str:
     return f"{text[:13]}…'" if isinstance(value, str) and len(value) == 64 else text
 
 
-def _row(pairs: list[tuple[list[Played], list[Played]]], value: str) -> Row:
+def _row(pairs: list[tuple[list[PlayedEpisode], list[PlayedEpisode]]], value: str) -> ComparedRow:
     firsts, seconds = ([_mean(pair[side], value) for pair in pairs] for side in (0, 1))
     differences = [second - first for first, second in zip(firsts, seconds, strict=True)]
     tasks = [first[0].task for first, _ in pairs]
-    return Row(sum(firsts) / len(firsts), sum(seconds) / len(seconds), mean_of(differences, tasks))
+    return ComparedRow(sum(firsts) / len(firsts), sum(seconds) / len(seconds), mean_of(differences, tasks))
 
 
-def _mean(played: list[Played], value: str) -> float:
+def _mean(played: list[PlayedEpisode], value: str) -> float:
     return sum(float(getattr(one, value)) for one in played) / len(played)

@@ -17,7 +17,7 @@ from envport_bridges.inspect_ai.scorer import REWARD, SUCCESS
 from envport_bridges.inspect_ai.task import IDENTITY
 from envport_bridges.playing.references import names_only
 
-__all__ = ["Identity", "Played", "Result"]
+__all__ = ["Identity", "PlayedEpisode", "Result"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedEpisode:
     """A scored episode.
 
     Attributes:
@@ -101,11 +101,11 @@ class Result:
     player: str
     status: str
     epochs: int
-    played: tuple[Played, ...]
+    played: tuple[PlayedEpisode, ...]
     lost: tuple[tuple[str, str], ...] = ()
     missing: int = 0
     log: str = ""
-    by_sample: dict[str, list[Played]] = field(default_factory=dict[str, list[Played]], repr=False)
+    by_sample: dict[str, list[PlayedEpisode]] = field(default_factory=dict[str, list[PlayedEpisode]], repr=False)
 
     def __post_init__(self):
         for one in self.played:
@@ -228,12 +228,12 @@ def _why(sample: EvalSample) -> str:
     return sample.error.message if sample.error is not None else "it was not scored"
 
 
-def _played(sample: EvalSample) -> Played:
+def _played(sample: EvalSample) -> PlayedEpisode:
     assert sample.scores is not None
     score = next(iter(sample.scores.values()))
     values, facts = cast("dict[str, float]", score.value), score.metadata or {}
     stopped = f"its {sample.limit.type} limit was exceeded" if sample.limit is not None else facts["stopped"]
-    return Played(
+    return PlayedEpisode(
         sample=str(sample.id),
         epoch=sample.epoch,
         task=str(sample.metadata[CLUSTER]),

@@ -24,11 +24,11 @@ from envport_bridges.playing.policies import View, load_policy, play_policy
 from envport_bridges.playing.processes import Ended, run_bounded
 from envport_bridges.playing.seat import Seat
 
-__all__ = ["AgentPlayer", "Ending", "Game", "ModelPlayer", "Player", "PolicyPlayer"]
+__all__ = ["AgentPlayer", "Ending", "EpisodePlayer", "EpisodeToPlay", "ModelPlayer", "PolicyPlayer"]
 
 
 @dataclass(frozen=True)
-class Game:
+class EpisodeToPlay:
     """An episode that waits for its player.
 
     Attributes:
@@ -65,10 +65,10 @@ class Ending:
     refused: int = 0
 
 
-class Player(Protocol):
+class EpisodePlayer(Protocol):
     """Plays one episode to its end, or as far as it likes."""
 
-    async def play(self, game: Game, state: TaskState) -> Ending:
+    async def play(self, game: EpisodeToPlay, state: TaskState) -> Ending:
         """Play an episode, over MCP alone.
 
         Raises:
@@ -80,14 +80,14 @@ class Player(Protocol):
 class ModelPlayer:
     """The model that is evaluated, with the environment's tools and nothing else."""
 
-    async def play(self, game: Game, state: TaskState) -> Ending:
+    async def play(self, game: EpisodeToPlay, state: TaskState) -> Ending:
         """Let the model call tools until the episode is over or it calls none."""
         async with Seat.at(game.opened.mcp_url, game.opened.token) as seat:
             state.messages[-1] = ChatMessageUser(content=_opening(game))
             tools: list[ToolInfo] = [shown(tool) for tool in seat.tools]
             return await self._play(game, state, seat, tools)
 
-    async def _play(self, game: Game, state: TaskState, seat: Seat, tools: list[ToolInfo]) -> Ending:
+    async def _play(self, game: EpisodeToPlay, state: TaskState, seat: Seat, tools: list[ToolInfo]) -> Ending:
         callable_tools = [playable(tool, seat) for tool in seat.tools]
         made = refused = 0
         while True:
@@ -108,7 +108,7 @@ class ModelPlayer:
                 return Ending(f"the player was stopped after {made} calls", refused)
 
 
-def _opening(game: Game) -> Any:
+def _opening(game: EpisodeToPlay) -> Any:
     blocks = game.opened.observation.content
     if all(block.get("type") not in ("image", "audio") for block in blocks):
         return game.text
@@ -127,7 +127,7 @@ class PolicyPlayer:
     def __init__(self, name: str):
         self._policy = load_policy(name)
 
-    async def play(self, game: Game, state: TaskState) -> Ending:
+    async def play(self, game: EpisodeToPlay, state: TaskState) -> Ending:
         """Let the policy play; its chance follows from the seed and the epoch."""
         async with Seat.at(game.opened.mcp_url, game.opened.token) as seat:
             first = "\n".join(map(text_of, game.opened.observation.content))
@@ -151,7 +151,7 @@ class AgentPlayer:
         self._agent = Agent.named(command)
         self._seconds = seconds
 
-    async def play(self, game: Game, state: TaskState) -> Ending:
+    async def play(self, game: EpisodeToPlay, state: TaskState) -> Ending:
         """Run the program in a folder of its own, and kill what is left of it."""
         # What an agent left there may be its own to forbid deleting.
         with tempfile.TemporaryDirectory(prefix="envport-agent-", ignore_cleanup_errors=True) as root:
@@ -162,7 +162,7 @@ class AgentPlayer:
             return Ending(f"the agent was stopped after {self._seconds:g} seconds")
         return Ending(f"the agent exited with {ended.code}")
 
-    async def _run(self, game: Game, root: Path) -> Ended:
+    async def _run(self, game: EpisodeToPlay, root: Path) -> Ended:
         assert game.opened.token is not None
         mission = Mission(game.opened.mcp_url, game.opened.token, game.text, root / "work", root / "notes")
         self._agent.brief(mission)
@@ -180,7 +180,7 @@ class AgentPlayer:
         raise AssertionError("a task group that is left by a return")
 
 
-async def _keep_alive(game: Game) -> None:
+async def _keep_alive(game: EpisodeToPlay) -> None:
     """Keep the episode from expiring while its agent thinks; what is over stays over."""
     while True:
         await anyio.sleep(max(0.5, game.idle_seconds / 3))

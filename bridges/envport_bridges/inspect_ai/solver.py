@@ -11,7 +11,7 @@ from envport.client import AsyncClient
 from envport.errors import AtCapacity, EnvportError, InvalidOption
 from envport.types import OpenedEpisode
 from envport_bridges.inspect_ai.naming import qualified
-from envport_bridges.inspect_ai.players import AgentPlayer, Game, ModelPlayer, Player, PolicyPlayer
+from envport_bridges.inspect_ai.players import AgentPlayer, EpisodePlayer, EpisodeToPlay, ModelPlayer, PolicyPlayer
 from envport_bridges.playing.place import Place
 from envport_bridges.playing.secrecy import hide_memory
 
@@ -44,7 +44,7 @@ def play(
         raise InvalidOption("a policy or an agent plays, not both")
     if max_calls < 1 or agent_seconds <= 0:
         raise InvalidOption("max_calls and agent_seconds have to be positive")
-    player: Player = ModelPlayer()
+    player: EpisodePlayer = ModelPlayer()
     if policy is not None:
         player = PolicyPlayer(policy)
     elif agent is not None:
@@ -55,7 +55,7 @@ def play(
 
 
 class _Play:
-    def __init__(self, env: str, player: Player, minting: bool, max_calls: int):
+    def __init__(self, env: str, player: EpisodePlayer, minting: bool, max_calls: int):
         self._env = env
         self._player = player
         self._minting = minting
@@ -69,7 +69,7 @@ class _Play:
             state.store.set(STOPPED, "a limit was exceeded")
             try:
                 info = await control.environment(place.name)
-                game = Game(place.name, opened, control, info.limits.idle_seconds, self._max_calls)
+                game = EpisodeToPlay(place.name, opened, control, info.limits.idle_seconds, self._max_calls)
                 ending = await self._player.play(game, state)
                 state.store.set(STOPPED, ending.reason)
                 state.store.set(REFUSED, ending.refused)

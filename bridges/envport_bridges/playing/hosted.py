@@ -14,7 +14,7 @@ import threading
 
 from envport.episodes import Limits
 from envport.errors import EnvportError, InvalidEnvironment
-from envport.registry import EnvironmentSpec, load
+from envport.registry import EnvironmentDefinition, load
 from envport.serving import Service, Settings
 from envport_bridges.playing.secrecy import hide_memory
 
@@ -40,7 +40,7 @@ def main() -> None:
     service.run(lambda: _say(url=service.url, name=spec.name))
 
 
-def _load(reference: str) -> EnvironmentSpec:
+def _load(reference: str) -> EnvironmentDefinition:
     try:
         return load(reference)
     except EnvportError:

@@ -16,11 +16,11 @@ from typing import Any, TypeAlias, cast
 
 from envport.errors import InvalidOption
 from envport.tools.sampling import ArgumentSampler
-from envport_bridges.playing.seat import Reply, Seat
+from envport_bridges.playing.seat import Seat, SeatReply
 
-__all__ = ["Call", "Policy", "View", "load_policy", "no_op", "play_policy", "random_calls"]
+__all__ = ["Policy", "PolicyCall", "View", "load_policy", "no_op", "play_policy", "random_calls"]
 
-Call: TypeAlias = tuple[str, dict[str, Any]]
+PolicyCall: TypeAlias = tuple[str, dict[str, Any]]
 """A tool's name and its arguments."""
 
 
@@ -42,14 +42,14 @@ class View:
     tools: list[dict[str, Any]]
     observation: str
     rng: Random
-    history: list[tuple[Call, Reply]] = field(default_factory=list[tuple[Call, Reply]])
+    history: list[tuple[PolicyCall, SeatReply]] = field(default_factory=list[tuple[PolicyCall, SeatReply]])
 
 
-Policy: TypeAlias = Callable[[View], Call | Awaitable[Call | None] | None]
+Policy: TypeAlias = Callable[[View], PolicyCall | Awaitable[PolicyCall | None] | None]
 """Gives the next call, or `None` to stop."""
 
 
-def random_calls(view: View) -> Call | None:
+def random_calls(view: View) -> PolicyCall | None:
     """Any tool, with any arguments that its schema accepts."""
     if not view.tools:
         return None
@@ -57,7 +57,7 @@ def random_calls(view: View) -> Call | None:
     return tool["name"], ArgumentSampler(tool["inputSchema"]).sample(view.rng)
 
 
-def no_op(view: View) -> Call | None:
+def no_op(view: View) -> PolicyCall | None:
     """Nothing at all: what an episode is worth by itself."""
     return None
 

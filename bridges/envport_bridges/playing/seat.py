@@ -16,14 +16,14 @@ from envport.errors import GatewayUnreachable
 from envport.tools.content import text_of
 from envport.types import ContentBlock
 
-__all__ = ["Reply", "Seat"]
+__all__ = ["Seat", "SeatReply"]
 
 _OVER = frozenset({"episode_over", "unknown_episode", "episode_failed"})
 _UNKNOWN_TOOL = -32602
 
 
 @dataclass(frozen=True)
-class Reply:
+class SeatReply:
     """What a call answered.
 
     Attributes:
@@ -76,7 +76,7 @@ class Seat:
             tools = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed.tools]
             yield cls(client, tools)
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Reply:
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> SeatReply:
         """Call a tool.
 
         Raises:
@@ -87,7 +87,7 @@ class Seat:
             result = await self._client.call_tool(tool, dict(arguments))
         except MCPError as error:
             if error.error.code == _UNKNOWN_TOOL:
-                return Reply(({"type": "text", "text": error.error.message},), True, self.over)
+                return SeatReply(({"type": "text", "text": error.error.message},), True, self.over)
             raise GatewayUnreachable(f"the gateway did not answer a call: {error}") from error
         except (httpx2.HTTPError, OSError) as error:
             raise GatewayUnreachable(f"no answer to a call: {error or type(error).__name__}") from error
@@ -96,8 +96,8 @@ class Seat:
         return reply
 
 
-def _reply(result: CallToolResult) -> Reply:
+def _reply(result: CallToolResult) -> SeatReply:
     meta = result.meta or {}
     over = bool(meta.get("envport/terminated") or meta.get("envport/truncated")) or meta.get("envport/error") in _OVER
     content = tuple(block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content)
-    return Reply(content, bool(result.is_error), over)
+    return SeatReply(content, bool(result.is_error), over)

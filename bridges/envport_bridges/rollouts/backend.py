@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from envport.types import ContentBlock, EnvironmentInfo, Observation, Outcome, TaskPage
 
-__all__ = ["EpisodeSource", "OpenEpisode", "OpenRequest", "Reply", "Target"]
+__all__ = ["CallReply", "EpisodeSource", "OpenRequest", "RolloutEpisode", "RolloutTarget"]
 
 
 @dataclass(frozen=True)
-class Target:
+class RolloutTarget:
     """Where an environment is, and how the bridge treats it. Picklable, and equal for equal connections.
 
     Attributes:
@@ -53,7 +53,7 @@ class OpenRequest:
 
 
 @dataclass(frozen=True)
-class OpenEpisode:
+class RolloutEpisode:
     """An episode that was opened.
 
     Attributes:
@@ -70,7 +70,7 @@ class OpenEpisode:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class CallReply:
     """What a tool call gave.
 
     Attributes:
@@ -116,7 +116,7 @@ class EpisodeSource(Protocol):
         """
         ...
 
-    async def open(self, request: OpenRequest) -> OpenEpisode:
+    async def open(self, request: OpenRequest) -> RolloutEpisode:
         """Open an episode.
 
         Raises:
@@ -127,7 +127,7 @@ class EpisodeSource(Protocol):
         """
         ...
 
-    async def call(self, episode: OpenEpisode, tool: str, arguments: Mapping[str, Any]) -> Reply:
+    async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any]) -> CallReply:
         """Call a tool.
 
         Raises:
@@ -140,11 +140,11 @@ class EpisodeSource(Protocol):
         """
         ...
 
-    async def keep_alive(self, episode: OpenEpisode) -> None:
+    async def keep_alive(self, episode: RolloutEpisode) -> None:
         """Say that the episode is still in use."""
         ...
 
-    async def close(self, episode: OpenEpisode) -> None:
+    async def close(self, episode: RolloutEpisode) -> None:
         """Close an episode."""
         ...
 

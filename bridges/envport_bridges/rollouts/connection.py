@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from envport.errors import AtCapacity, EnvportError, GatewayUnreachable
 from envport.types import EnvironmentInfo
-from envport_bridges.rollouts.backend import EpisodeSource, OpenEpisode, OpenRequest, Target
+from envport_bridges.rollouts.backend import EpisodeSource, OpenRequest, RolloutEpisode, RolloutTarget
 from envport_bridges.rollouts.local import LocalEpisodes
 from envport_bridges.rollouts.loop import BackgroundLoop
 
@@ -34,7 +34,7 @@ class Connection:
         target: Where the environment is.
     """
 
-    def __init__(self, target: Target):
+    def __init__(self, target: RolloutTarget):
         self.target = target
         self.loop = BackgroundLoop(f"envport {target.where}")
         self._held: dict[str, _Held] = {}
@@ -77,7 +77,7 @@ class Connection:
             await asyncio.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
 
-    async def open(self, request: OpenRequest) -> OpenEpisode:
+    async def open(self, request: OpenRequest) -> RolloutEpisode:
         """Open an episode; waits for a gateway that is away or full, as long as the target's patience lasts.
 
         Once patience has run out, others try only once, until one succeeds: a trainer that resets its environments
@@ -103,10 +103,10 @@ class Connection:
             self._hold(episode)
             return episode
 
-    def _hold(self, episode: OpenEpisode) -> None:
+    def _hold(self, episode: RolloutEpisode) -> None:
         self._held[episode.episode_id] = _Held(episode, self.now())
 
-    def used(self, episode: OpenEpisode) -> None:
+    def used(self, episode: RolloutEpisode) -> None:
         """Note that the trainer used an episode just now."""
         if held := self._held.get(episode.episode_id):
             held.used = held.contacted = self.now()
@@ -140,7 +140,7 @@ class Connection:
             ", ".join(changed),
         )
 
-    def release(self, episode: OpenEpisode, *, ended: bool) -> None:
+    def release(self, episode: RolloutEpisode, *, ended: bool) -> None:
         """Let go of an episode, without waiting for it. One that has ended holds nothing that needs closing."""
         if self._held.pop(episode.episode_id, None) is not None and not ended:
             self.spawn(self._close(episode))
@@ -158,7 +158,7 @@ class Connection:
         if not task.cancelled():
             task.exception()
 
-    async def _close(self, episode: OpenEpisode) -> None:
+    async def _close(self, episode: RolloutEpisode) -> None:
         try:
             await self.source.close(episode)
         except EnvportError as error:
@@ -203,12 +203,12 @@ class Connection:
 class _Held:
     """An open episode, and when it was last used by the trainer and last heard of by the gateway."""
 
-    def __init__(self, episode: OpenEpisode, now: float):
+    def __init__(self, episode: RolloutEpisode, now: float):
         self.episode = episode
         self.used = self.contacted = now
 
 
-def _source(target: Target) -> EpisodeSource:
+def _source(target: RolloutTarget) -> EpisodeSource:
     if not target.remote:
         return LocalEpisodes(target)
     from envport_bridges.rollouts.remote import RemoteEpisodes
@@ -216,11 +216,11 @@ def _source(target: Target) -> EpisodeSource:
     return RemoteEpisodes(target)
 
 
-_connections: dict[Target, Connection] = {}
+_connections: dict[RolloutTarget, Connection] = {}
 _lock = threading.Lock()
 
 
-def connect(target: Target) -> Connection:
+def connect(target: RolloutTarget) -> Connection:
     """The connection of this process to a target; made at the first call.
 
     Raises:

@@ -8,9 +8,9 @@ from typing import Any
 
 from envport.episodes import Episodes, Limits
 from envport.errors import UnknownTask
-from envport.registry import EnvironmentSpec, load
+from envport.registry import EnvironmentDefinition, load
 from envport.types import EnvironmentInfo, EpisodeLimits, Split, TaskPage
-from envport_bridges.rollouts.backend import OpenEpisode, OpenRequest, Reply, Target
+from envport_bridges.rollouts.backend import CallReply, OpenRequest, RolloutEpisode, RolloutTarget
 
 __all__ = ["LocalEpisodes"]
 
@@ -26,8 +26,8 @@ class LocalEpisodes:
         target: Names the environment.
     """
 
-    def __init__(self, target: Target):
-        self._spec: EnvironmentSpec = load(target.where)
+    def __init__(self, target: RolloutTarget):
+        self._spec: EnvironmentDefinition = load(target.where)
         self._episodes = Episodes({self._spec.name: self._spec}, _LIMITS)
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -68,7 +68,7 @@ class LocalEpisodes:
         tasks = [self._spec.task(split, index) for index in range(offset, min(offset + limit, total))]
         return TaskPage(split=split, total=total, offset=offset, tasks=tasks)
 
-    async def open(self, request: OpenRequest) -> OpenEpisode:
+    async def open(self, request: OpenRequest) -> RolloutEpisode:
         """Open an episode."""
         if isinstance(request.task, int) and request.split is None and self._spec.default_split is None:
             raise UnknownTask(f"environment {self._spec.name!r} has no tasks")
@@ -80,12 +80,12 @@ class LocalEpisodes:
             seed=request.seed,
             reward_in_meta=True,
         )
-        return OpenEpisode(episode.handle, episode.handle, episode.first_observation, episode.request.seed)
+        return RolloutEpisode(episode.handle, episode.handle, episode.first_observation, episode.request.seed)
 
-    async def call(self, episode: OpenEpisode, tool: str, arguments: Mapping[str, Any]) -> Reply:
+    async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any]) -> CallReply:
         """Call a tool."""
         result = await self._episodes.find(episode.episode_id, _PRINCIPAL).call(tool, arguments)
-        return Reply(
+        return CallReply(
             content=result.observation.content,
             structured=result.observation.structured_content,
             is_error=result.is_error,
@@ -93,10 +93,10 @@ class LocalEpisodes:
             outcome=result.outcome,
         )
 
-    async def keep_alive(self, episode: OpenEpisode) -> None:
+    async def keep_alive(self, episode: RolloutEpisode) -> None:
         """Nothing expires here."""
 
-    async def close(self, episode: OpenEpisode) -> None:
+    async def close(self, episode: RolloutEpisode) -> None:
         """Close an episode."""
         self._episodes.close_soon(self._episodes.look_up(episode.episode_id, _PRINCIPAL))
 

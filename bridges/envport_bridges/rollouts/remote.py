@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from envport.errors import ConfigurationError, EnvportError, GatewayUnreachable, MissingExtra, error_from_code
 from envport.types import EnvironmentInfo, Observation, TaskPage
-from envport_bridges.rollouts.backend import OpenEpisode, OpenRequest, Reply, Target
+from envport_bridges.rollouts.backend import CallReply, OpenRequest, RolloutEpisode, RolloutTarget
 from envport_bridges.rollouts.wire import ToolCall, read_answer
 
 try:
@@ -41,7 +41,7 @@ class RemoteEpisodes:
         ConfigurationError: The URL names no environment.
     """
 
-    def __init__(self, target: Target):
+    def __init__(self, target: RolloutTarget):
         self._base, self._name = _split(target.where)
         token = target.token if target.token is not None else os.environ.get("ENVPORT_TOKEN")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -76,21 +76,21 @@ class RemoteEpisodes:
         query = f"split={quote(split, safe='')}&offset={offset}&limit={limit}"
         return TaskPage.model_validate(await self._control("GET", f"{self._environment}/tasks?{query}"))
 
-    async def open(self, request: OpenRequest) -> OpenEpisode:
+    async def open(self, request: OpenRequest) -> RolloutEpisode:
         """Open an episode whose results carry rewards."""
         body: dict[str, Any] = {"environment": self._name, "reward_in_meta": True}
         chosen = {"split": request.split, "task": request.task, "seed": request.seed}
         opened = await self._control(
             "POST", "/episodes", body | {key: value for key, value in chosen.items() if value is not None}
         )
-        return OpenEpisode(
+        return RolloutEpisode(
             episode_id=opened["episode_id"],
             address=self._address(opened["episode_id"], opened["mcp_url"]),
             observation=Observation.model_validate(opened["observation"]),
             seed=opened["seed"],
         )
 
-    async def call(self, episode: OpenEpisode, tool: str, arguments: Mapping[str, Any]) -> Reply:
+    async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any]) -> CallReply:
         """Call a tool."""
         call = self._calls.get(tool)
         if call is None:
@@ -117,11 +117,11 @@ class RemoteEpisodes:
                 self._away = False
                 return reply
 
-    async def keep_alive(self, episode: OpenEpisode) -> None:
+    async def keep_alive(self, episode: RolloutEpisode) -> None:
         """Start the idle limit of an episode anew."""
         await self._control("POST", f"/episodes/{episode.episode_id}/keepalive")
 
-    async def close(self, episode: OpenEpisode) -> None:
+    async def close(self, episode: RolloutEpisode) -> None:
         """Close an episode."""
         await self._control("DELETE", f"/episodes/{episode.episode_id}")
 

@@ -25,7 +25,7 @@ from mcp_types.jsonrpc import INVALID_PARAMS
 
 from envport.errors import EpisodeFailed, GatewayUnreachable, InvalidArguments, UnknownTool, error_from_code
 from envport.types import CALL_ID_KEY, Outcome, Reason
-from envport_bridges.rollouts.backend import Reply
+from envport_bridges.rollouts.backend import CallReply
 
 __all__ = ["ToolCall", "read_answer"]
 
@@ -84,7 +84,7 @@ class ToolCall:
         return b"".join((self.before, call_id.encode("ascii"), self.between, sent, b"}}"))
 
 
-def read_answer(status: int, content_type: str, body: bytes) -> Reply:
+def read_answer(status: int, content_type: str, body: bytes) -> CallReply:
     """Read the answer to a tool call.
 
     Raises:
@@ -119,12 +119,12 @@ def _message(body: bytes, *, streamed: bool) -> dict[str, Any]:
     return cast("dict[str, Any]", message)
 
 
-def _reply(result: dict[str, Any]) -> Reply:
+def _reply(result: dict[str, Any]) -> CallReply:
     meta: dict[str, Any] = result.get("_meta") or {}
     is_error = bool(result.get("isError"))
     if is_error and (code := meta.get("envport/error")):
         raise error_from_code(code, "\n".join(str(block.get("text", "")) for block in result.get("content") or ()))
-    return Reply(
+    return CallReply(
         content=result.get("content") or (),
         structured=result.get("structuredContent"),
         is_error=is_error,

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from envport.errors import EnvportError
-from envport_bridges.rollouts.backend import OpenEpisode, OpenRequest
+from envport_bridges.rollouts.backend import OpenRequest, RolloutEpisode
 from envport_bridges.rollouts.connection import Connection
 from envport_bridges.trl.rows import request_of
 
-__all__ = ["Ahead", "Plan"]
+__all__ = ["Ahead", "OpeningPlan"]
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Plan:
+class OpeningPlan:
     """Which episodes come, in which order.
 
     Attributes:
@@ -38,7 +38,7 @@ class Plan:
     episodes: int
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]], generations: int, episodes: int) -> Plan:
+    def of(cls, rows: Sequence[Mapping[str, Any]], generations: int, episodes: int) -> OpeningPlan:
         """Plan for the rows of a dataset."""
         return cls(tuple(map(request_of, rows)), generations, episodes)
 
@@ -58,16 +58,16 @@ class Ahead:
         plan: Which ones come.
     """
 
-    def __init__(self, connection: Connection, plan: Plan):
+    def __init__(self, connection: Connection, plan: OpeningPlan):
         self._connection = connection
         self._plan = plan
-        self._ready: dict[_Key, deque[asyncio.Task[OpenEpisode]]] = defaultdict(deque)
+        self._ready: dict[_Key, deque[asyncio.Task[RolloutEpisode]]] = defaultdict(deque)
         self._turns = {_key(request): index * plan.generations for index, request in enumerate(plan.requests)}
         self._next: int | None = None
         self._waiting = 0
         self.foreseen = 0
 
-    async def open(self, request: OpenRequest) -> OpenEpisode:
+    async def open(self, request: OpenRequest) -> RolloutEpisode:
         """An episode for a request: one that is open already if the plan foresaw it.
 
         Raises:

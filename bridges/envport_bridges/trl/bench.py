@@ -48,7 +48,7 @@ class WaitEnvironment(Environment):
         return "waited"
 
 
-class EchoEnvironment(Environment):
+class EchoForBench(Environment):
     """Says back what it is told."""
 
     def reset(self, *, seed: int, task: Task | None) -> None:
@@ -155,7 +155,7 @@ def classes(options: argparse.Namespace) -> None:
 
 def echo(options: argparse.Namespace) -> None:
     """CPU of client and server for one `echo`: the bridge's call, and that of `mcp.Client`."""
-    with _gateway("echo=envport_bridges.trl.bench:EchoEnvironment") as (url, server):
+    with _gateway("echo=envport_bridges.trl.bench:EchoForBench") as (url, server):
         spec = EnvironmentSpec(f"{url}/environments/echo", num_tasks=1)
         environment: Any = spec.environment_factory()
         environment.reset(**spec.rows[0])

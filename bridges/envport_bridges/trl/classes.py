@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from envport.errors import ConfigurationError
 from envport_bridges.trl.names import SafeNames
-from envport_bridges.trl.tools import AsyncExplicitTool, ExplicitTool, ToolDefinition
+from envport_bridges.trl.tools import AsyncExplicitTool, ExplicitTool, ListedTool
 
 __all__ = ["ListedClass", "ToolAttribute", "define_tools", "environment_class", "tools_of"]
 
@@ -40,7 +40,7 @@ class _Listed(str):
 class ListedClass(type):
     """Class of environment classes: lists their tools in the order of the listing."""
 
-    _tools: Mapping[str, ToolDefinition]
+    _tools: Mapping[str, ListedTool]
 
     def __dir__(cls) -> list[str]:
         plain = [name for name in super().__dir__() if name not in cls._tools]
@@ -55,7 +55,7 @@ class ToolAttribute:
         bind: Makes what an instance shows: an explicit tool, or a method.
     """
 
-    def __init__(self, definition: ToolDefinition, bind: Callable[[ToolAttribute, Any], Any]):
+    def __init__(self, definition: ListedTool, bind: Callable[[ToolAttribute, Any], Any]):
         self.definition = definition
         self.placeholder = definition.placeholder()
         self._bind = bind
@@ -76,7 +76,7 @@ def _bind_method(attribute: ToolAttribute, instance: Any) -> Any:
     return types.MethodType(attribute.placeholder, instance)
 
 
-def define_tools(listing: Sequence[Mapping[str, Any]], base: type[Any]) -> dict[str, ToolDefinition]:
+def define_tools(listing: Sequence[Mapping[str, Any]], base: type[Any]) -> dict[str, ListedTool]:
     """Read a listing: the tools by the attribute that each of them gets.
 
     Args:
@@ -94,7 +94,7 @@ def define_tools(listing: Sequence[Mapping[str, Any]], base: type[Any]) -> dict[
         raise ConfigurationError(f"the tool listing has several tools named {', '.join(map(repr, twice))}")
     reserved = {*dir(base), "reset", "get_reward"}
     identifiers = SafeNames.of(names, prefix="tool_", reserved=reserved).safe
-    definitions = (ToolDefinition.of(listed, identifiers[name]) for name, listed in zip(names, listing, strict=True))
+    definitions = (ListedTool.of(listed, identifiers[name]) for name, listed in zip(names, listing, strict=True))
     return {definition.identifier: definition for definition in definitions}
 
 
@@ -111,7 +111,7 @@ def environment_class(
     Args:
         name: Name of the environment; the class is called by it, as TRL logs rewards under the class's name.
         listing: Tools exactly as MCP's `tools/list` shows them.
-        base: What the class inherits from; its instances hold a `Player` as `_player`.
+        base: What the class inherits from; its instances hold a `ToolCaller` as `_player`.
         explicit: Whether instances show explicit schemas, or annotated methods.
         asynchronous: Whether the tools are coroutine functions.
 
@@ -125,7 +125,7 @@ def environment_class(
     return cast("type[Any]", made)
 
 
-def tools_of(environment_type: type[Any]) -> Mapping[str, ToolDefinition]:
+def tools_of(environment_type: type[Any]) -> Mapping[str, ListedTool]:
     """The tools of a class made by `environment_class`, by attribute, in the order of the listing."""
     return vars(environment_type)["_tools"]
 

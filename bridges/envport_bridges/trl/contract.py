@@ -14,7 +14,7 @@ from envport.errors import MissingExtra
 from envport_bridges.trl.annotations import annotate
 from envport_bridges.trl.arguments import ArgumentSchema
 from envport_bridges.trl.names import SafeNames
-from envport_bridges.trl.tools import ExplicitTool, ToolDefinition
+from envport_bridges.trl.tools import ExplicitTool, ListedTool
 
 __all__ = ["KNOWN_TRL", "takes_explicit_tools", "trl_version"]
 
@@ -51,7 +51,7 @@ def takes_explicit_tools() -> bool:
         )
     schema = {"type": "object", "properties": {"a": {"const": [1, {"b": None}]}}, "$comment": "kept"}
     function = {"name": "a.b", "description": "", "parameters": schema}
-    definition = ToolDefinition(
+    definition = ListedTool(
         name="a.b",
         identifier="a_b",
         function={"type": "function", "function": function},

@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from envport.types import EnvironmentInfo
-from envport_bridges.rollouts.backend import Target
+from envport_bridges.rollouts.backend import RolloutTarget
 from envport_bridges.rollouts.connection import connect
-from envport_bridges.trl.ahead import Ahead, Plan
+from envport_bridges.trl.ahead import Ahead, OpeningPlan
 from envport_bridges.trl.classes import environment_class, tools_of
 from envport_bridges.trl.contract import takes_explicit_tools
 from envport_bridges.trl.formats import CallFormat, format_for
@@ -21,7 +21,7 @@ from envport_bridges.trl.owner import find_owner
 from envport_bridges.trl.play import Play
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, ScoredEnvironment, play_of
 from envport_bridges.trl.scoring import score_for
-from envport_bridges.trl.tools import ToolDefinition
+from envport_bridges.trl.tools import ListedTool
 
 __all__ = ["EnvironmentFactory"]
 
@@ -44,13 +44,13 @@ class EnvironmentFactory:
         plan: Which episodes come, if they are to be opened ahead.
     """
 
-    target: Target
+    target: RolloutTarget
     info: EnvironmentInfo
     scored: bool = False
     asynchronous: bool = False
     explicit: bool = True
     cast_strings: bool | None = None
-    plan: Plan | None = None
+    plan: OpeningPlan | None = None
 
     def __call__(self) -> RolloutEnvironment:
         """Make an instance."""
@@ -106,7 +106,7 @@ def _release(play: Play) -> None:
         play.connection.loop.submit(play.release())
 
 
-def _warn_of_losses(name: str, tools: Mapping[str, ToolDefinition]) -> None:
+def _warn_of_losses(name: str, tools: Mapping[str, ListedTool]) -> None:
     lost = [f"{tool.name}: {', '.join(tool.annotated.lost)}" for tool in tools.values() if tool.annotated.lost]
     renamed = [f"{tool.name!r} as {tool.identifier!r}" for tool in tools.values() if tool.identifier != tool.name]
     logger.warning(

@@ -18,7 +18,7 @@ from typing import Any, cast
 from envport.tools.sampling import ArgumentSampler
 from envport_bridges.trl.classes import tools_of
 from envport_bridges.trl.readings import read_arguments
-from envport_bridges.trl.tools import ToolDefinition
+from envport_bridges.trl.tools import ListedTool
 
 __all__ = ["AS_WRITTEN", "CallFormat", "CallWriter", "Losses", "format_for", "losses_of", "same_json"]
 
@@ -90,7 +90,7 @@ class CallFormat:
         # Where a number is bare text, so is null, and models write it both ways.
         return cls(exact=False, nulls=frozenset({"null", "None"} if back["1"] == "1" else nulls))
 
-    def read(self, definition: ToolDefinition, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def read(self, definition: ListedTool, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments of a call, read by the tool's schema where the format writes text."""
         return arguments if self.exact else read_arguments(arguments, definition.arguments, self.nulls)
 
@@ -233,7 +233,7 @@ def _parts(value: Any) -> Iterator[Any]:
         yield from _parts(part)
 
 
-def losses_of(writer: CallWriter, form: CallFormat, definitions: Iterable[ToolDefinition]) -> Losses:
+def losses_of(writer: CallWriter, form: CallFormat, definitions: Iterable[ListedTool]) -> Losses:
     """Find out what a chat format cannot carry, by writing calls with random valid arguments and reading them back.
 
     Args:
@@ -255,7 +255,7 @@ def losses_of(writer: CallWriter, form: CallFormat, definitions: Iterable[ToolDe
     return Losses(tuple(sorted(silent)), lost, tuple(features))
 
 
-def _values(tool: ToolDefinition, draws: int) -> Iterator[tuple[str, Any]]:
+def _values(tool: ListedTool, draws: int) -> Iterator[tuple[str, Any]]:
     """Values that the tool's arguments take, by name."""
     sampler = ArgumentSampler(tool.arguments.schema)
     rng = Random(0)
@@ -275,23 +275,21 @@ def _values(tool: ToolDefinition, draws: int) -> Iterator[tuple[str, Any]]:
         yield _UNDECLARED, 1
 
 
-def _concerns(feature: _Feature, tools: Sequence[ToolDefinition]) -> bool:
+def _concerns(feature: _Feature, tools: Sequence[ListedTool]) -> bool:
     return any(tool.arguments.accepts(name, feature.probe, {}) for tool in tools for name in tool.parameters.safe)
 
 
 def _loses(writer: CallWriter, form: CallFormat, feature: _Feature) -> bool:
     schema = {"type": "object", "properties": {"x": {"type": "string" if feature.probe is not _KEYS else "object"}}}
-    return not _arrives(
-        writer, form, ToolDefinition.of({"name": "act", "inputSchema": schema}, "act"), "x", feature.probe
-    )
+    return not _arrives(writer, form, ListedTool.of({"name": "act", "inputSchema": schema}, "act"), "x", feature.probe)
 
 
-def _arrives(writer: CallWriter, form: CallFormat, tool: ToolDefinition, name: str, value: Any) -> bool:
+def _arrives(writer: CallWriter, form: CallFormat, tool: ListedTool, name: str, value: Any) -> bool:
     return same_json(_read_back(writer, form, tool, {name: value}), {name: value})
 
 
 def _read_back(
-    writer: CallWriter, form: CallFormat, tool: ToolDefinition, arguments: Mapping[str, Any]
+    writer: CallWriter, form: CallFormat, tool: ListedTool, arguments: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     try:
         called = writer.call(tool.name, arguments, [tool.function])

@@ -21,13 +21,13 @@ from envport.errors import (
     UnknownTool,
 )
 from envport.types import EnvironmentInfo, Outcome
-from envport_bridges.rollouts.backend import OpenEpisode, Reply
+from envport_bridges.rollouts.backend import CallReply, RolloutEpisode
 from envport_bridges.rollouts.connection import Connection
 from envport_bridges.trl.ahead import Ahead
 from envport_bridges.trl.formats import AS_WRITTEN
 from envport_bridges.trl.observations import Shown, show
 from envport_bridges.trl.rows import request_of, same_episode
-from envport_bridges.trl.tools import ToolDefinition
+from envport_bridges.trl.tools import ListedTool
 
 __all__ = ["Deferred", "Play", "Record"]
 
@@ -53,7 +53,7 @@ class Record:
     """
 
     row: Mapping[str, Any]
-    episode: OpenEpisode | None = None
+    episode: RolloutEpisode | None = None
     rewards: list[float | None] = field(default_factory=list[float | None])
     errors: int = 0
     observation: Shown = ""
@@ -142,7 +142,7 @@ class Play:
             record.observation = "The environment could not be started."
         return record.observation
 
-    def call(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Shown:
+    def call(self, tool: ListedTool, arguments: dict[str, Any]) -> Shown:
         """Call a tool and wait for what the model gets to see.
 
         While calls are deferred, returns at once, and what it returns is to be resolved by whoever deferred them.
@@ -153,7 +153,7 @@ class Play:
         future = self.submit(tool, arguments)
         return Deferred(self, future) if self.deferring else self.wait(future)
 
-    def submit(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Future[Shown]:
+    def submit(self, tool: ListedTool, arguments: dict[str, Any]) -> Future[Shown]:
         """Start a call; see `call`."""
         read = dict(self.form.read(tool, arguments))
         return self.connection.loop.submit(self._call(self.record, tool, read))
@@ -166,15 +166,15 @@ class Play:
         finally:
             self.record.waited += time.perf_counter() - began
 
-    async def call_async(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Shown:
+    async def call_async(self, tool: ListedTool, arguments: dict[str, Any]) -> Shown:
         """Call a tool from another event loop; see `call`."""
         return await asyncio.wrap_future(self.submit(tool, arguments))
 
-    async def _call(self, record: Record, tool: ToolDefinition, arguments: dict[str, Any]) -> Shown:
+    async def _call(self, record: Record, tool: ListedTool, arguments: dict[str, Any]) -> Shown:
         async with record.turn:
             return await self._play(record, tool, arguments)
 
-    async def _play(self, record: Record, tool: ToolDefinition, arguments: dict[str, Any]) -> Shown:
+    async def _play(self, record: Record, tool: ListedTool, arguments: dict[str, Any]) -> Shown:
         if record.over is not None:
             return record.over
         if record.lost or record.episode is None:
@@ -201,14 +201,14 @@ class Play:
             self._lose(record, error, f"broke off in tool {tool.name!r}")
             raise EpisodeFailed(_message(record)) from None
 
-    async def _send(self, episode: OpenEpisode, tool: ToolDefinition, arguments: dict[str, Any]) -> Reply:
+    async def _send(self, episode: RolloutEpisode, tool: ListedTool, arguments: dict[str, Any]) -> CallReply:
         self.connection.used(episode)
         try:
             return await self.connection.source.call(episode, tool.name, arguments)
         finally:
             self.connection.used(episode)
 
-    def _note(self, record: Record, reply: Reply) -> Shown:
+    def _note(self, record: Record, reply: CallReply) -> Shown:
         record.rewards.append(reply.reward)
         if reply.outcome is not None:
             record.outcome = reply.outcome

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from envport.errors import ConfigurationError, UnknownTask
 from envport.types import EnvironmentInfo, Task
-from envport_bridges.rollouts.backend import Target
+from envport_bridges.rollouts.backend import RolloutTarget
 from envport_bridges.rollouts.connection import Connection, connect
-from envport_bridges.trl.ahead import Plan
+from envport_bridges.trl.ahead import OpeningPlan
 from envport_bridges.trl.factory import EnvironmentFactory
 from envport_bridges.trl.lost import without_lost
 from envport_bridges.trl.rewards import episode_reward
@@ -75,7 +75,7 @@ class EnvironmentSpec:
             raise ConfigurationError("give num_tasks or indices, not both")
         if num_tasks is not None and num_tasks < 1:
             raise ConfigurationError(f"num_tasks is {num_tasks}; it has to be at least 1")
-        self.target = Target(target, token, patience, keep_alive, call_seconds)
+        self.target = RolloutTarget(target, token, patience, keep_alive, call_seconds)
         self._split = split
         self._num_tasks = num_tasks
         self._indices = list(indices) if indices is not None else None
@@ -170,7 +170,7 @@ class EnvironmentSpec:
             num_generations: As the trainer's configuration has it.
             episodes: How many episodes to keep open ahead.
         """
-        plan = Plan.of(self.rows, num_generations, episodes)
+        plan = OpeningPlan.of(self.rows, num_generations, episodes)
         return dataclasses.replace(self.async_environment_factory, plan=plan)
 
     def _factory(self, *, asynchronous: bool, scored: bool) -> EnvironmentFactory:

@@ -11,23 +11,23 @@ from envport_bridges.trl.annotations import Annotated, annotate
 from envport_bridges.trl.arguments import ArgumentSchema
 from envport_bridges.trl.names import SafeNames
 
-__all__ = ["AsyncExplicitTool", "ExplicitTool", "Player", "ToolDefinition"]
+__all__ = ["AsyncExplicitTool", "ExplicitTool", "ListedTool", "ToolCaller"]
 
 
-class Player(Protocol):
+class ToolCaller(Protocol):
     """Whoever carries out the tool calls of one environment instance."""
 
-    def call(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Any:
+    def call(self, tool: ListedTool, arguments: dict[str, Any]) -> Any:
         """Call a tool and wait for what the model gets to see."""
         ...
 
-    async def call_async(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Any:
+    async def call_async(self, tool: ListedTool, arguments: dict[str, Any]) -> Any:
         """The same, for callers with an event loop."""
         ...
 
 
 @dataclass(frozen=True)
-class ToolDefinition:
+class ListedTool:
     """A tool as the bridge knows it.
 
     Attributes:
@@ -47,7 +47,7 @@ class ToolDefinition:
     annotated: Annotated
 
     @classmethod
-    def of(cls, listed: Mapping[str, Any], identifier: str) -> ToolDefinition:
+    def of(cls, listed: Mapping[str, Any], identifier: str) -> ListedTool:
         """Read a tool from a listing.
 
         Args:
@@ -75,7 +75,7 @@ class ToolDefinition:
         def method(environment: Any, /, **arguments: Any) -> Any:
             # What the caller left out is not sent: a default of the signature is none of the tool's.
             named = {self.parameters.original.get(name, name): value for name, value in arguments.items()}
-            return cast("Player", vars(environment)["_player"]).call(self, named)
+            return cast("ToolCaller", vars(environment)["_player"]).call(self, named)
 
         function = cast("Any", method)
         function.__name__ = function.__qualname__ = self.identifier
@@ -102,13 +102,13 @@ class ExplicitTool(dict[str, Any]):
     it by its `__name__` with the arguments that the model wrote.
     """
 
-    def __init__(self, definition: ToolDefinition, environment: Any):
+    def __init__(self, definition: ListedTool, environment: Any):
         super().__init__(definition.function)
         self.__name__ = definition.name
         self._definition = definition
         # An environment that nobody holds is released, and with it the episode that the tool belongs to.
         self._environment = environment
-        self._player: Player = vars(environment)["_player"]
+        self._player: ToolCaller = vars(environment)["_player"]
 
     def __call__(self, /, **arguments: Any) -> Any:
         """Call the tool."""
@@ -127,7 +127,7 @@ class AsyncExplicitTool(ExplicitTool):
     __defaults__ = None
     __kwdefaults__ = None
 
-    def __init__(self, definition: ToolDefinition, environment: Any):
+    def __init__(self, definition: ListedTool, environment: Any):
         super().__init__(definition, environment)
         self.__annotations__ = {}
 

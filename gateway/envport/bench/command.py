@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from envport.bench.measure import Plan
+from envport.bench.measure import MeasuringPlan
 from envport.bench.run import run_bench
 from envport.bench.targets import TARGETS
 
 __all__ = ["bench"]
 
 _PARTS = (*TARGETS, "opens", "memory")
-_QUICK = Plan(concurrency=(1, 4), calls=60, rounds=2, opens=40, held=40)
+_QUICK = MeasuringPlan(concurrency=(1, 4), calls=60, rounds=2, opens=40, held=40)
 
 
 def bench(
@@ -35,7 +35,7 @@ def bench(
     judge: Annotated[bool, typer.Option("--assert", help="Exit with 1 if a target is missed.")] = False,
 ) -> None:
     """Measure what the gateway costs beside a bare server and a minimal MCP server."""
-    base = _QUICK if quick else Plan()
+    base = _QUICK if quick else MeasuringPlan()
     plan = replace(
         base,
         concurrency=tuple(concurrency or base.concurrency),

@@ -33,9 +33,9 @@ if find_spec("aiohttp") is None:
 
 import aiohttp
 
-from envport.bench.load import BadAnswer, Caller, Refused
+from envport.bench.load import BadAnswer, LoadCaller, Refused
 
-__all__ = ["Plan", "measure"]
+__all__ = ["CrowdsPlan", "measure"]
 
 _FAULTS = (BadAnswer, aiohttp.ClientError, OSError, TimeoutError)
 # What the gateway may be late by when it expires what idles.
@@ -45,7 +45,7 @@ _GATHERING = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CrowdsPlan:
     """How much is measured.
 
     Attributes:
@@ -73,7 +73,9 @@ class Plan:
     rounds: int = 3
 
 
-QUICK = Plan(held=200, callers=8, seconds=1.0, killed=20, processes=2, idle_seconds=2.0, capacity=4, calls=5, rounds=1)
+QUICK = CrowdsPlan(
+    held=200, callers=8, seconds=1.0, killed=20, processes=2, idle_seconds=2.0, capacity=4, calls=5, rounds=1
+)
 
 
 class _Gateway:
@@ -96,9 +98,9 @@ def _gateway(**limits: Any) -> Generator[_Gateway]:
 
 
 @asynccontextmanager
-async def _caller(gateway: _Gateway) -> AsyncGenerator[Caller]:
+async def _caller(gateway: _Gateway) -> AsyncGenerator[LoadCaller]:
     """A caller without an episode."""
-    caller = Caller(TARGETS["episode-modern"], gateway.url)
+    caller = LoadCaller(TARGETS["episode-modern"], gateway.url)
     try:
         yield caller
     finally:
@@ -106,7 +108,7 @@ async def _caller(gateway: _Gateway) -> AsyncGenerator[Caller]:
 
 
 @asynccontextmanager
-async def _callers(gateway: _Gateway, count: int) -> AsyncGenerator[list[Caller]]:
+async def _callers(gateway: _Gateway, count: int) -> AsyncGenerator[list[LoadCaller]]:
     """Callers, each with an episode."""
     async with AsyncExitStack() as stack:
         callers = [await stack.enter_async_context(_caller(gateway)) for _ in range(count)]
@@ -120,7 +122,7 @@ class _Calls:
     latencies: list[float] = field(default_factory=list[float])
     errors: list[str] = field(default_factory=list[str])
 
-    async def one(self, caller: Caller, since: float) -> None:
+    async def one(self, caller: LoadCaller, since: float) -> None:
         """Call, and note how long it took since then."""
         try:
             await caller.call()
@@ -138,7 +140,7 @@ class _Calls:
         return 1e3 * quantiles(self.latencies, n=100)[of_hundred - 1] if len(self.latencies) > 1 else math.nan
 
 
-async def open_(plan: Plan) -> list[Figure]:
+async def open_(plan: CrowdsPlan) -> list[Figure]:
     """Many open episodes, all of them played: errors, memory, and latency at half of the load that can be had."""
     with _gateway(max_episodes=plan.held + plan.callers, idle_seconds=3_600) as gateway:
         async with _callers(gateway, plan.callers) as callers:
@@ -165,20 +167,20 @@ async def open_(plan: Plan) -> list[Figure]:
     ]
 
 
-async def _open_all(callers: list[Caller], count: int) -> list[str]:
+async def _open_all(callers: list[LoadCaller], count: int) -> list[str]:
     numbers = iter(range(count))
 
-    async def some(caller: Caller) -> list[str]:
+    async def some(caller: LoadCaller) -> list[str]:
         return [await caller.open_episode() for _ in numbers]
 
     return [handle for handles in await asyncio.gather(*map(some, callers)) for handle in handles]
 
 
-async def _closed_loop(callers: list[Caller], handles: list[str], seconds: float) -> _Calls:
+async def _closed_loop(callers: list[LoadCaller], handles: list[str], seconds: float) -> _Calls:
     """Each caller calls one episode after the other, as fast as it is answered."""
     calls, end = _Calls(), time.perf_counter() + seconds
 
-    async def play(caller: Caller, own: list[str]) -> None:
+    async def play(caller: LoadCaller, own: list[str]) -> None:
         while True:
             for handle in own:
                 if (now := time.perf_counter()) >= end:
@@ -191,9 +193,9 @@ async def _closed_loop(callers: list[Caller], handles: list[str], seconds: float
     return calls
 
 
-async def _at_rate(callers: list[Caller], handles: list[str], rate: float, seconds: float) -> _Calls:
+async def _at_rate(callers: list[LoadCaller], handles: list[str], rate: float, seconds: float) -> _Calls:
     """So many calls a second, whether or not those before are answered; the wait for a connection counts."""
-    calls, free = _Calls(), asyncio.Queue[Caller]()
+    calls, free = _Calls(), asyncio.Queue[LoadCaller]()
     for caller in callers:
         free.put_nowait(caller)
 
@@ -213,7 +215,7 @@ async def _at_rate(callers: list[Caller], handles: list[str], rate: float, secon
     return calls
 
 
-async def killed(plan: Plan) -> list[Figure]:
+async def killed(plan: CrowdsPlan) -> list[Figure]:
     """Clients that are killed by SIGKILL: what is left of their episodes, and the memory that those took.
 
     The memory before is that after a first crowd of the same size has been killed and is forgotten. What that took
@@ -247,7 +249,7 @@ async def killed(plan: Plan) -> list[Figure]:
     ]
 
 
-def _crowd(gateway: _Gateway, plan: Plan) -> None:
+def _crowd(gateway: _Gateway, plan: CrowdsPlan) -> None:
     """Have clients play in processes of their own, all of them at once, and kill those."""
     each = plan.killed // plan.processes
     job = Job("stay", "episode-legacy", gateway.url, gateway.pid, each, 2 * each)
@@ -261,7 +263,7 @@ def _crowd(gateway: _Gateway, plan: Plan) -> None:
             process.kill()
 
 
-async def _after_forgetting(gateway: _Gateway, watcher: Caller, plan: Plan) -> float:
+async def _after_forgetting(gateway: _Gateway, watcher: LoadCaller, plan: CrowdsPlan) -> float:
     """The gateway's memory, once it has forgotten what has ended: after the idle limit, and as long again."""
     await asyncio.sleep(2.2 * plan.idle_seconds + 1)
     await watcher.readiness()
@@ -278,7 +280,7 @@ class _Flood:
     seconds: list[float] = field(default_factory=list[float])
     errors: list[str] = field(default_factory=list[str])
 
-    async def client(self, caller: Caller, calls: int, counted: float, end: float) -> None:
+    async def client(self, caller: LoadCaller, calls: int, counted: float, end: float) -> None:
         """Ask for an episode, play and close it, again and again; after a refusal, wait as long as it says."""
         while (begin := time.perf_counter()) < end:
             try:
@@ -299,7 +301,7 @@ class _Flood:
                 self._note(error)
                 return
 
-    async def _play(self, caller: Caller, handle: str, calls: int) -> None:
+    async def _play(self, caller: LoadCaller, handle: str, calls: int) -> None:
         self.unfinished += 1
         caller.sit_down(handle)
         for _ in range(calls):
@@ -314,7 +316,7 @@ class _Flood:
         self.errors.append(str(error))
 
 
-async def flood(plan: Plan) -> list[Figure]:
+async def flood(plan: CrowdsPlan) -> list[Figure]:
     """More requests than there is room for: only the refusals that are announced, and no less work done."""
     limits = {"max_episodes": plan.capacity, "max_waiting": plan.capacity, "wait_seconds": 1.0}
     with _gateway(**limits) as gateway:
@@ -348,7 +350,7 @@ async def flood(plan: Plan) -> list[Figure]:
     ]
 
 
-async def _flooded(flood: _Flood, gateway: _Gateway, plan: Plan, times: int) -> None:
+async def _flooded(flood: _Flood, gateway: _Gateway, plan: CrowdsPlan, times: int) -> None:
     async with AsyncExitStack() as stack:
         callers = [await stack.enter_async_context(_caller(gateway)) for _ in range(times * plan.capacity)]
         counted = time.perf_counter() + _GATHERING * plan.seconds / plan.rounds
@@ -356,10 +358,10 @@ async def _flooded(flood: _Flood, gateway: _Gateway, plan: Plan, times: int) -> 
         await asyncio.gather(*(flood.client(caller, plan.calls, counted, end) for caller in callers))
 
 
-PARTS: dict[str, Callable[[Plan], Awaitable[list[Figure]]]] = {"open": open_, "killed": killed, "flood": flood}
+PARTS: dict[str, Callable[[CrowdsPlan], Awaitable[list[Figure]]]] = {"open": open_, "killed": killed, "flood": flood}
 
 
-def measure(plan: Plan, parts: Iterable[str]) -> Iterable[Figure]:
+def measure(plan: CrowdsPlan, parts: Iterable[str]) -> Iterable[Figure]:
     """Measure, one part after the other.
 
     Raises:
@@ -382,7 +384,7 @@ def main() -> int:
     parser.add_argument("--part", choices=list(PARTS), help="only this part")
     asked = parser.parse_args()
     missed = False
-    for figure in measure(QUICK if asked.quick else Plan(), [asked.part] if asked.part else PARTS):
+    for figure in measure(QUICK if asked.quick else CrowdsPlan(), [asked.part] if asked.part else PARTS):
         print(json.dumps(asdict(figure) | {"reached": figure.reached}) if asked.json else figure, flush=True)
         missed = missed or figure.reached is False
     return int(missed)

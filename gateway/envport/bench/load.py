@@ -20,9 +20,9 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOC
 
 from envport.bench.jobs import Job, Sample
 from envport.bench.processes import cpu_seconds
-from envport.bench.targets import TARGETS, Target
+from envport.bench.targets import TARGETS, BenchTarget
 
-__all__ = ["BadAnswer", "Caller", "Refused", "main"]
+__all__ = ["BadAnswer", "LoadCaller", "Refused", "main"]
 
 _MODERN, _LEGACY = "2026-07-28", "2025-11-25"
 _CLIENT = {"name": "envport-bench", "version": "1"}
@@ -51,7 +51,7 @@ class Refused(BadAnswer):
         self.retry_after = retry_after
 
 
-class Caller:
+class LoadCaller:
     """One caller: a connection, and an episode and a session where the target has them.
 
     Args:
@@ -59,7 +59,7 @@ class Caller:
         url: Where its server is.
     """
 
-    def __init__(self, target: Target, url: str):
+    def __init__(self, target: BenchTarget, url: str):
         self._target = target
         self._http = aiohttp.ClientSession(
             url,
@@ -159,10 +159,12 @@ class Caller:
             return response.headers, body
 
 
-async def _measure(pid: int, callers: list[Caller], each: int, work: Callable[[Caller], Awaitable[Any]]) -> Sample:
+async def _measure(
+    pid: int, callers: list[LoadCaller], each: int, work: Callable[[LoadCaller], Awaitable[Any]]
+) -> Sample:
     latencies: list[float] = []
 
-    async def repeat(caller: Caller) -> None:
+    async def repeat(caller: LoadCaller) -> None:
         for _ in range(each):
             start = time.perf_counter()
             await work(caller)
@@ -176,20 +178,20 @@ async def _measure(pid: int, callers: list[Caller], each: int, work: Callable[[C
 
 
 async def _calls(job: Job) -> Sample:
-    callers = [Caller(TARGETS[job.target], job.url) for _ in range(job.callers)]
+    callers = [LoadCaller(TARGETS[job.target], job.url) for _ in range(job.callers)]
     await asyncio.gather(*(caller.begin() for caller in callers))
     # The first call of a connection and of an episode is not what the others cost.
-    await _measure(job.pid, callers, 2, Caller.call)
-    sample = await _measure(job.pid, callers, max(1, job.count // job.callers), Caller.call)
+    await _measure(job.pid, callers, 2, LoadCaller.call)
+    sample = await _measure(job.pid, callers, max(1, job.count // job.callers), LoadCaller.call)
     await asyncio.gather(*(caller.end() for caller in callers))
     return sample
 
 
 async def _opens(job: Job) -> Sample:
-    callers = [Caller(TARGETS[job.target], job.url) for _ in range(job.callers)]
+    callers = [LoadCaller(TARGETS[job.target], job.url) for _ in range(job.callers)]
     opened: list[str] = []
 
-    async def open_one(caller: Caller) -> None:
+    async def open_one(caller: LoadCaller) -> None:
         opened.append(await caller.open_episode())
 
     await _measure(job.pid, callers, 2, open_one)
@@ -202,10 +204,10 @@ async def _opens(job: Job) -> Sample:
 
 async def _hold(job: Job) -> Sample:
     target = TARGETS[job.target]
-    callers = [Caller(target, job.url) for _ in range(job.callers)]
+    callers = [LoadCaller(target, job.url) for _ in range(job.callers)]
 
-    async def begin_and_leave(_: Caller) -> None:
-        player = await Caller(target, job.url).begin()
+    async def begin_and_leave(_: LoadCaller) -> None:
+        player = await LoadCaller(target, job.url).begin()
         await player.call()
         await player.hang_up()
 
@@ -214,13 +216,13 @@ async def _hold(job: Job) -> Sample:
     return sample
 
 
-_staying: list[Caller] = []
+_staying: list[LoadCaller] = []
 
 
 async def _stay(job: Job) -> Sample:
-    callers = [Caller(TARGETS[job.target], job.url) for _ in range(job.callers)]
+    callers = [LoadCaller(TARGETS[job.target], job.url) for _ in range(job.callers)]
     await asyncio.gather(*(caller.begin() for caller in callers))
-    sample = await _measure(job.pid, callers, max(1, job.count // job.callers), Caller.call)
+    sample = await _measure(job.pid, callers, max(1, job.count // job.callers), LoadCaller.call)
     _staying.extend(callers)
     return sample
 

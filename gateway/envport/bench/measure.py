@@ -11,17 +11,17 @@ from typing import Literal
 
 from envport.bench.jobs import Job, Sample
 from envport.bench.processes import Process, memory_kb
-from envport.bench.targets import TARGETS, ServerKind, Target
+from envport.bench.targets import TARGETS, BenchTarget, ServerKind
 from envport.errors import GatewayUnreachable
 
-__all__ = ["Held", "Opens", "Plan", "Row", "measure_calls", "measure_memory", "measure_opens"]
+__all__ = ["Held", "MeasuredRow", "MeasuringPlan", "Opens", "measure_calls", "measure_memory", "measure_opens"]
 
 Say = Callable[[str], None]
 """Where progress goes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MeasuringPlan:
     """How much is measured.
 
     Attributes:
@@ -42,7 +42,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MeasuredRow:
     """What a call of a target costs; medians over the rounds.
 
     Attributes:
@@ -125,7 +125,7 @@ class Bench:
             self._servers[kind] = process, process.read()
         return self._servers[kind]
 
-    def job(self, kind: Literal["calls", "opens", "hold"], target: Target, callers: int, count: int) -> Sample:
+    def job(self, kind: Literal["calls", "opens", "hold"], target: BenchTarget, callers: int, count: int) -> Sample:
         """Have a job done.
 
         Raises:
@@ -145,12 +145,12 @@ def _bench() -> Generator[Bench]:
         yield Bench(stack)
 
 
-def measure_calls(plan: Plan, say: Say) -> list[Row]:
+def measure_calls(plan: MeasuringPlan, say: Say) -> list[MeasuredRow]:
     """Measure the calls of every target, and of the floors that they are compared with."""
     return [row for callers in plan.concurrency for row in _measure_rounds(plan, callers, say)]
 
 
-def _measure_rounds(plan: Plan, callers: int, say: Say) -> list[Row]:
+def _measure_rounds(plan: MeasuringPlan, callers: int, say: Say) -> list[MeasuredRow]:
     targets = _with_floors(plan.targets)
     samples: dict[str, list[Sample]] = {target.name: [] for target in targets}
     # New servers for each number of callers: no row depends on those before it.
@@ -163,7 +163,7 @@ def _measure_rounds(plan: Plan, callers: int, say: Say) -> list[Row]:
     return [_row(target, callers, samples) for target in targets]
 
 
-def measure_opens(plan: Plan, say: Say) -> Opens:
+def measure_opens(plan: MeasuringPlan, say: Say) -> Opens:
     """Measure the opening of episodes."""
     say("opening episodes")
     callers = min(16, max(plan.concurrency))
@@ -174,7 +174,7 @@ def measure_opens(plan: Plan, say: Say) -> Opens:
     )
 
 
-def measure_memory(plan: Plan, target: Target, say: Say) -> Held:
+def measure_memory(plan: MeasuringPlan, target: BenchTarget, say: Say) -> Held:
     """Measure the memory of open episodes, in a gateway of their own."""
     say(f"holding {plan.held} episodes open ({target.title})")
     callers = min(10, plan.held)
@@ -187,18 +187,18 @@ def measure_memory(plan: Plan, target: Target, say: Say) -> Held:
     return Held(target.name, sample.count, before * 1024 / 1e6, more * 1024 / 1e6, more * 1024 / 1e3 / sample.count)
 
 
-def _with_floors(names: Iterable[str]) -> list[Target]:
+def _with_floors(names: Iterable[str]) -> list[BenchTarget]:
     wanted = set(names) | {floor for name in names if (floor := TARGETS[name].floor) is not None}
     return [target for name, target in TARGETS.items() if name in wanted]
 
 
-def _row(target: Target, callers: int, samples: dict[str, list[Sample]]) -> Row:
+def _row(target: BenchTarget, callers: int, samples: dict[str, list[Sample]]) -> MeasuredRow:
     own = samples[target.name]
     ratios: tuple[float, ...] = ()
     if target.floor is not None:
         floor = samples[target.floor]
         ratios = tuple(_cpu_us(mine) / _cpu_us(its) for mine, its in zip(own, floor, strict=True))
-    return Row(
+    return MeasuredRow(
         target=target.name,
         callers=callers,
         calls=sum(sample.count for sample in own),

@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from envport.bench.measure import Held, Opens, Row
+from envport.bench.measure import Held, MeasuredRow, Opens
 from envport.bench.targets import TARGETS
 
 __all__ = ["MAX_HELD_MB", "MAX_RATIO", "Report"]
@@ -35,7 +35,7 @@ class Report:
         held: Memory of open episodes, where it was measured.
     """
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[MeasuredRow, ...] = ()
     opens: Opens | None = None
     held: tuple[Held, ...] = ()
 
@@ -99,7 +99,7 @@ class Report:
         return [Text(line, "red" if line.startswith("Missed") else "") for line in lines]
 
 
-def _figures(row: Row) -> list[str]:
+def _figures(row: MeasuredRow) -> list[str]:
     ratio = f"{row.ratio:.2f}" if row.ratio is not None else ""
     spread = f"{min(row.ratios):.2f}-{max(row.ratios):.2f}" if row.ratios else ""
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 
-from envport.bench.measure import Plan, measure_calls, measure_memory, measure_opens
+from envport.bench.measure import MeasuringPlan, measure_calls, measure_memory, measure_opens
 from envport.bench.processes import require_linux
 from envport.bench.report import Report
 from envport.bench.targets import TARGETS
@@ -16,7 +16,7 @@ __all__ = ["run_bench"]
 _HELD_OVER = ("episode-modern", "episode-legacy")
 
 
-def run_bench(plan: Plan | None = None, say: Callable[[str], None] = lambda _: None) -> Report:
+def run_bench(plan: MeasuringPlan | None = None, say: Callable[[str], None] = lambda _: None) -> Report:
     """Start the servers and the load generator in processes of their own, and measure.
 
     Args:
@@ -28,7 +28,7 @@ def run_bench(plan: Plan | None = None, say: Callable[[str], None] = lambda _: N
         ConfigurationError: This is not Linux, which says what other processes use.
         GatewayUnreachable: A server gave a wrong answer or none: there are no figures then.
     """
-    plan = plan or Plan()
+    plan = plan or MeasuringPlan()
     require_linux()
     if find_spec("aiohttp") is None:
         raise MissingExtra("the bench's load generator", "bench")

@@ -25,16 +25,16 @@ from envport.bench.workloads import Workload
 from envport.environment import RuntimeKind
 from envport.episodes import Episode, Episodes, Limits
 from envport.errors import EpisodeFailed
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
-__all__ = ["Figure", "Plan", "measure"]
+__all__ = ["Figure", "RuntimesPlan", "measure"]
 
 _PAYLOAD = "x" * 200
 _NICENESS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RuntimesPlan:
     """How much is measured.
 
     Attributes:
@@ -54,7 +54,7 @@ class Plan:
     seconds: float = 5.0
 
 
-QUICK = Plan(calls=500, rounds=3, opens=10, many=24, busy=16, seconds=0.5)
+QUICK = RuntimesPlan(calls=500, rounds=3, opens=10, many=24, busy=16, seconds=0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,9 @@ class _Table:
     """Episodes of the workload over one runtime, for the time of a measurement."""
 
     def __init__(self, runtime: RuntimeKind, **limits: Any):
-        self.episodes = Episodes({"workload": EnvironmentSpec("workload", Workload)}, Limits(**limits), runtime=runtime)
+        self.episodes = Episodes(
+            {"workload": EnvironmentDefinition("workload", Workload)}, Limits(**limits), runtime=runtime
+        )
 
     async def open(self, count: int) -> list[Episode]:
         """Open episodes, some at a time."""
@@ -113,7 +115,7 @@ def _p99(values: list[float]) -> float:
     return quantiles(values, n=100)[98] if len(values) > 1 else values[0]
 
 
-async def cost(plan: Plan) -> list[Figure]:
+async def cost(plan: RuntimesPlan) -> list[Figure]:
     """CPU of a call, of the gateway and of the episode's process together, over that of an inline one."""
     inline, process = _Table("inline"), _Table("process")
     async with inline.episodes.run(), process.episodes.run():
@@ -147,7 +149,7 @@ async def _cost_of(episode: Episode, calls: int) -> tuple[float, float, float]:
     return gateway, elsewhere, wall
 
 
-async def opening(plan: Plan) -> list[Figure]:
+async def opening(plan: RuntimesPlan) -> list[Figure]:
     """What opening an episode takes, in time and memory."""
     table = _Table("process")
     async with table.episodes.run():
@@ -167,7 +169,7 @@ async def opening(plan: Plan) -> list[Figure]:
     ]
 
 
-async def faults(plan: Plan) -> list[Figure]:
+async def faults(plan: RuntimesPlan) -> list[Figure]:
     """How soon it is known that one of many episodes has died in a call, and what the others notice."""
     figures: list[Figure] = []
     table = _Table("process", max_episodes=plan.many + 8)
@@ -194,7 +196,7 @@ async def _until_failed(episode: Episode, tool: str, arguments: dict[str, Any]) 
     raise AssertionError(f"{tool} did not fail")
 
 
-async def deadlines(plan: Plan) -> list[Figure]:
+async def deadlines(plan: RuntimesPlan) -> list[Figure]:
     """How long after its deadline a call is ended that never returns, and what its neighbours notice of it."""
     figures: list[Figure] = []
     limit = min(1.0, plan.seconds)
@@ -228,7 +230,7 @@ async def _p99_for(episode: Episode, seconds: float) -> float:
     return _p99(times) * 1e3
 
 
-async def busy(plan: Plan) -> list[Figure]:
+async def busy(plan: RuntimesPlan) -> list[Figure]:
     """Throughput and health of the event loop with all episodes computing, and with all blocking."""
     table = _Table("process")
     async with table.episodes.run():
@@ -292,10 +294,12 @@ def _pieces(each: float, seconds: float) -> float:
     return count / (time.perf_counter() - begin)
 
 
-PARTS: tuple[Callable[[Plan], Awaitable[list[Figure]]], ...] = (cost, opening, faults, deadlines, busy)
+PARTS: tuple[Callable[[RuntimesPlan], Awaitable[list[Figure]]], ...] = (cost, opening, faults, deadlines, busy)
 
 
-def measure(plan: Plan, parts: Iterable[Callable[[Plan], Awaitable[list[Figure]]]] = PARTS) -> Iterable[Figure]:
+def measure(
+    plan: RuntimesPlan, parts: Iterable[Callable[[RuntimesPlan], Awaitable[list[Figure]]]] = PARTS
+) -> Iterable[Figure]:
     """Measure, one part after the other, each in an event loop of its own."""
     require_linux()
     for part in parts:
@@ -316,7 +320,7 @@ def main() -> None:
     # The faults are meant.
     logging.getLogger("envport.episodes").setLevel("CRITICAL")
     parts = [part for part in PARTS if asked.part in (None, part.__name__)]
-    for figure in measure(QUICK if asked.quick else Plan(), parts):
+    for figure in measure(QUICK if asked.quick else RuntimesPlan(), parts):
         print(json.dumps(asdict(figure) | {"reached": figure.reached}) if asked.json else figure, flush=True)
 
 

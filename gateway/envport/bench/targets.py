@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["TARGETS", "Era", "ServerKind", "Target"]
+__all__ = ["TARGETS", "BenchTarget", "Era", "ServerKind"]
 
 ServerKind = Literal["gateway", "minimal", "bare"]
 """The gateway serving `echo`; a minimal low-level `mcp` server with the same tool; an ASGI app that echoes JSON."""
@@ -15,7 +15,7 @@ Era = Literal["modern", "legacy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BenchTarget:
     """A way to call `echo`.
 
     Attributes:
@@ -50,12 +50,12 @@ _EPISODE, _SHARED = "/episodes/{episode}/mcp", "/environments/echo/mcp"
 TARGETS = {
     target.name: target
     for target in (
-        Target("bare", "floor: bare ASGI", "bare", "/"),
-        Target("minimal-modern", "floor: minimal mcp, modern", "minimal", "/mcp"),
-        Target("episode-modern", "episode URL, modern", "gateway", _EPISODE, "modern", "minimal-modern"),
-        Target("shared-modern", "shared endpoint, modern", "gateway", _SHARED, "modern", "minimal-modern"),
-        Target("minimal-legacy", "floor: minimal mcp, legacy", "minimal", "/mcp", "legacy"),
-        Target("episode-legacy", "episode URL, legacy", "gateway", _EPISODE, "legacy", "minimal-legacy"),
+        BenchTarget("bare", "floor: bare ASGI", "bare", "/"),
+        BenchTarget("minimal-modern", "floor: minimal mcp, modern", "minimal", "/mcp"),
+        BenchTarget("episode-modern", "episode URL, modern", "gateway", _EPISODE, "modern", "minimal-modern"),
+        BenchTarget("shared-modern", "shared endpoint, modern", "gateway", _SHARED, "modern", "minimal-modern"),
+        BenchTarget("minimal-legacy", "floor: minimal mcp, legacy", "minimal", "/mcp", "legacy"),
+        BenchTarget("episode-legacy", "episode URL, legacy", "gateway", _EPISODE, "legacy", "minimal-legacy"),
     )
 }
 """The targets by name, in the order of the report; each near the floor that it is compared with."""

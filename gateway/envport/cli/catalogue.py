@@ -12,7 +12,7 @@ from envport.cli.options import AsJson, gateway_url
 from envport.cli.summary import first_line
 from envport.client import Client
 from envport.episodes import Limits
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.tools.arguments import describe_allowed
 from envport.types import EnvironmentInfo, EpisodeLimits, Split
 
@@ -76,7 +76,7 @@ def _of_machine() -> tuple[list[EnvironmentInfo], list[Unloadable]]:
     return [_info(spec) for spec in specs], unloadable
 
 
-def _info(spec: EnvironmentSpec) -> EnvironmentInfo:
+def _info(spec: EnvironmentDefinition) -> EnvironmentInfo:
     """What a gateway with the usual limits would say of it."""
     return EnvironmentInfo(
         name=spec.name,

@@ -22,15 +22,15 @@ from envport.errors import (
     UnknownEpisode,
     error_from_code,
 )
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.tools.content import text_observation
 from envport.types import EpisodeInfo, Observation, OpenedEpisode
 
-__all__ = ["Chosen", "Game", "Played", "at_gateway", "in_process"]
+__all__ = ["GameStart", "PlayedCall", "TerminalGame", "at_gateway", "in_process"]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class GameStart:
     """What to play.
 
     Attributes:
@@ -45,7 +45,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedCall:
     """What a call gave.
 
     Attributes:
@@ -61,7 +61,7 @@ class Played:
     over: bool = False
 
 
-class Game(Protocol):
+class TerminalGame(Protocol):
     """One episode."""
 
     @property
@@ -84,7 +84,7 @@ class Game(Protocol):
         """The tools, as MCP lists them."""
         ...
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Played:
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> PlayedCall:
         """Call a tool.
 
         Raises:
@@ -99,7 +99,7 @@ class Game(Protocol):
 
 
 @asynccontextmanager
-async def in_process(spec: EnvironmentSpec, chosen: Chosen) -> AsyncGenerator[Game]:
+async def in_process(spec: EnvironmentDefinition, chosen: GameStart) -> AsyncGenerator[TerminalGame]:
     """An episode in this process."""
     episodes = Episodes({spec.name: spec})
     async with episodes.run():
@@ -110,7 +110,7 @@ async def in_process(spec: EnvironmentSpec, chosen: Chosen) -> AsyncGenerator[Ga
 
 
 @asynccontextmanager
-async def at_gateway(url: str, name: str, chosen: Chosen, token: str | None) -> AsyncGenerator[Game]:
+async def at_gateway(url: str, name: str, chosen: GameStart, token: str | None) -> AsyncGenerator[TerminalGame]:
     """An episode at a gateway: opened over HTTP, played over MCP, and closed in the end."""
     async with AsyncClient(url, token=token) as client:
         # A token that opens episodes need not be one that plays them.
@@ -134,12 +134,12 @@ class _LocalGame:
         self.seed = episode.request.seed
         self.tools = episode.spec.listing
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Played:
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> PlayedCall:
         try:
             result = await self._episode.call(tool, arguments)
         except InvalidArguments as error:
-            return Played(text_observation(str(error)), is_error=True, misunderstood=True)
-        return Played(result.observation, result.is_error, over=result.outcome is not None)
+            return PlayedCall(text_observation(str(error)), is_error=True, misunderstood=True)
+        return PlayedCall(result.observation, result.is_error, over=result.outcome is not None)
 
     async def state(self) -> EpisodeInfo:
         return self._episode.info()
@@ -159,7 +159,7 @@ class _RemoteGame:
         self.seed = opened.seed
         self.tools = tools
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Played:
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> PlayedCall:
         try:
             result = await self._player.call_tool(tool, dict(arguments))
         except MCPError as error:
@@ -170,7 +170,7 @@ class _RemoteGame:
         code = meta.get("envport/error")
         if code in _FINAL:
             raise error_from_code(code, observation.text)
-        return Played(
+        return PlayedCall(
             observation,
             is_error=bool(result.is_error),
             misunderstood=code == InvalidArguments.code,

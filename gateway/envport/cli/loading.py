@@ -6,7 +6,7 @@ import traceback
 from dataclasses import dataclass
 
 from envport.errors import EnvportError, InvalidEnvironment
-from envport.registry import EnvironmentSpec, installed, load
+from envport.registry import EnvironmentDefinition, installed, load
 
 __all__ = ["Unloadable", "load_environment", "load_installed"]
 
@@ -24,7 +24,7 @@ class Unloadable:
     why: str
 
 
-def load_environment(reference: str) -> EnvironmentSpec:
+def load_environment(reference: str) -> EnvironmentDefinition:
     """Find an environment; see `envport.registry.load`.
 
     Raises:
@@ -41,9 +41,9 @@ def load_environment(reference: str) -> EnvironmentSpec:
         ) from error
 
 
-def load_installed() -> tuple[list[EnvironmentSpec], list[Unloadable]]:
+def load_installed() -> tuple[list[EnvironmentDefinition], list[Unloadable]]:
     """The installed environments, and those of them that cannot be loaded."""
-    specs: list[EnvironmentSpec] = []
+    specs: list[EnvironmentDefinition] = []
     unloadable: list[Unloadable] = []
     for name in installed():
         try:

@@ -14,7 +14,7 @@ import typer
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from envport.cli import console
-from envport.cli.game import Chosen, Game, Played, at_gateway, in_process
+from envport.cli.game import GameStart, PlayedCall, TerminalGame, at_gateway, in_process
 from envport.cli.loading import load_environment
 from envport.cli.observation import ObservationPrinter
 from envport.cli.options import Seed, SplitName, TaskIndex, gateway_url, token
@@ -52,8 +52,8 @@ def play(
     configure_logging(LogLevel.WARNING)
     if not debug:
         logging.disable()
-    chosen = Chosen(split, task, seed)
-    game: AbstractAsyncContextManager[Game]
+    chosen = GameStart(split, task, seed)
+    game: AbstractAsyncContextManager[TerminalGame]
     if url is not None:
         game = at_gateway(gateway_url(url), environment, chosen, token())
     else:
@@ -75,7 +75,7 @@ class _Table:
         portal: Where it lives.
     """
 
-    def __init__(self, game: Game, portal: BlockingPortal):
+    def __init__(self, game: TerminalGame, portal: BlockingPortal):
         self._game = game
         self._portal = portal
         self._printer = ObservationPrinter()
@@ -106,7 +106,7 @@ class _Table:
         console.line()
         self._printer.show(self._game.observation)
 
-    def _turn(self) -> Played:
+    def _turn(self) -> PlayedCall:
         console.line()
         name = self._choose()
         schema = self._tools[name]["inputSchema"]

@@ -30,7 +30,7 @@ _ACCESS, _LIMITS, _CLUSTER = "Access", "Limits", "Cluster"
 _DEFAULTS = Limits()
 
 
-class Runtime(Enum):
+class RuntimeOption(Enum):
     """How environments are run."""
 
     INLINE = "inline"
@@ -120,7 +120,7 @@ def serve(
         float, typer.Option(min=0, help="How long a request waits for room when all is full.", rich_help_panel=_LIMITS)
     ] = _DEFAULTS.wait_seconds,
     runtime: Annotated[
-        Runtime | None,
+        RuntimeOption | None,
         typer.Option(
             help="How environments are run: in the event loop, in threads, each episode in a process of its own, "
             "or that on the machines of a Ray cluster. Each as it declares, if not given.",
@@ -195,7 +195,7 @@ def serve(
             idle_seconds=idle_seconds,
             wait_seconds=wait_seconds,
         ),
-        runtime=runtime.value if runtime is not None and runtime is not Runtime.RAY else None,
+        runtime=runtime.value if runtime is not None and runtime is not RuntimeOption.RAY else None,
         ray=_ray(runtime, ray_address, ray_namespace, ray_resource),
         access_log=log_level is LogLevel.DEBUG,
         drain_seconds=drain_seconds,
@@ -208,8 +208,10 @@ def serve(
     console.line("\nStopped.", "dim")
 
 
-def _ray(runtime: Runtime | None, address: str | None, namespace: str, resource: str | None) -> RaySettings | None:
-    if runtime is Runtime.RAY:
+def _ray(
+    runtime: RuntimeOption | None, address: str | None, namespace: str, resource: str | None
+) -> RaySettings | None:
+    if runtime is RuntimeOption.RAY:
         if address is None:
             raise ConfigurationError("--runtime ray needs --ray-address: HOST:PORT, auto, or local to try it out")
         return RaySettings(address, namespace, resource)

@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 import httpx2
 
 from envport.client import calls
-from envport.client.calls import Call, Chosen
+from envport.client.calls import Call, TaskChoice
 from envport.errors import GatewayUnreachable
 from envport.types import EnvironmentInfo, EpisodeInfo, OpenedEpisode, TaskPage, Trajectory
 
@@ -61,7 +61,7 @@ class AsyncClient:
         environment: str,
         *,
         split: str | None = None,
-        task: Chosen | None = None,
+        task: TaskChoice | None = None,
         seed: int | None = None,
         reward_in_meta: bool = False,
         mint_token: bool = False,
@@ -99,7 +99,7 @@ class AsyncClient:
         episode_id: str,
         *,
         split: str | None = None,
-        task: Chosen | None = None,
+        task: TaskChoice | None = None,
         seed: int | None = None,
     ) -> OpenedEpisode:
         """Start an episode over: with the same task and seed, unless others are given."""

@@ -14,11 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 from envport.errors import EnvportError, GatewayUnreachable, error_from_code
 from envport.types import EnvironmentInfo, EpisodeInfo, OpenedEpisode, Task, TaskPage, Trajectory
 
-__all__ = ["Call", "Chosen", "headers_for"]
+__all__ = ["Call", "TaskChoice", "headers_for"]
 
 ResultT = TypeVar("ResultT")
 
-Chosen = int | Task | Mapping[str, Any]
+TaskChoice = int | Task | Mapping[str, Any]
 """A task: its index in the split, or a task of one's own."""
 
 
@@ -127,7 +127,7 @@ def trajectory(episode_id: str) -> Call[Trajectory]:
     return Call("GET", f"{_of(episode_id)}/trajectory", _TRAJECTORY)
 
 
-def choice(split: str | None, task: Chosen | None, seed: int | None) -> dict[str, Any]:
+def choice(split: str | None, task: TaskChoice | None, seed: int | None) -> dict[str, Any]:
     """The fields that choose a task, without those that were not given."""
     if isinstance(task, Task):
         task = task.model_dump()

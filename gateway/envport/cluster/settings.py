@@ -10,7 +10,7 @@ from typing import Any
 
 from envport.episodes import Limits
 from envport.errors import ConfigurationError
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes.origin import Origin
 
 __all__ = ["ClusterSettings"]
@@ -33,7 +33,7 @@ class ClusterSettings:
     secret: str = field(repr=False)
 
     @classmethod
-    def of(cls, environments: Iterable[EnvironmentSpec], limits: Limits, secret: str | None) -> ClusterSettings:
+    def of(cls, environments: Iterable[EnvironmentDefinition], limits: Limits, secret: str | None) -> ClusterSettings:
         """The settings of a replica.
 
         Args:

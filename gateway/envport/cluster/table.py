@@ -16,7 +16,7 @@ from envport.cluster.hosts import HostLost, Hosts
 from envport.episodes import CallResult, Found, Limits, Opening, Preparation
 from envport.episodes.base import ChosenTask
 from envport.errors import AtCapacity, Draining, EnvportError, EpisodeFailed, UnknownEpisode
-from envport.registry import EnvironmentSpec, served
+from envport.registry import EnvironmentDefinition, served
 from envport.runtimes import ProgressSink
 from envport.types import EpisodeInfo, Outcome, Trajectory
 
@@ -37,7 +37,7 @@ class ClusterTable:
         hosts: The hosts.
     """
 
-    def __init__(self, environments: Iterable[EnvironmentSpec], hosts: Hosts):
+    def __init__(self, environments: Iterable[EnvironmentDefinition], hosts: Hosts):
         self._hosts = hosts
         self._limits = Limits(**hosts.settings.limits)
         self._environments = {spec.name: spec for spec in environments}
@@ -51,7 +51,7 @@ class ClusterTable:
         self._draining = False
 
     @property
-    def environments(self) -> Mapping[str, EnvironmentSpec]:
+    def environments(self) -> Mapping[str, EnvironmentDefinition]:
         """What can be played."""
         return self._environments
 
@@ -103,7 +103,7 @@ class ClusterTable:
                 watching.cancel()
                 await asyncio.gather(watching, *self._tasks, return_exceptions=True)
 
-    def environment(self, name: str) -> EnvironmentSpec:
+    def environment(self, name: str) -> EnvironmentDefinition:
         """The environment of that name."""
         return served(self._environments, name)
 
@@ -294,5 +294,5 @@ class ClusterTable:
         return load
 
 
-def _opening(spec: EnvironmentSpec, there: OpenedThere) -> Opening:
+def _opening(spec: EnvironmentDefinition, there: OpenedThere) -> Opening:
     return Opening(there.handle, spec, there.prompt, there.observation, there.seed)

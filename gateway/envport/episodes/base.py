@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink
 from envport.types import EpisodeInfo, Observation, Task, Trajectory
 
@@ -32,7 +32,7 @@ class Found:
 
     handle: str
     principal: str
-    spec: EnvironmentSpec
+    spec: EnvironmentDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Opening:
     """
 
     handle: str
-    spec: EnvironmentSpec
+    spec: EnvironmentDefinition
     prompt: str
     observation: Observation
     seed: int
@@ -58,7 +58,7 @@ class EpisodeTable(Protocol):
     """Every episode of a gateway, by handle. All methods raise `UnknownEpisode` for what is not the principal's."""
 
     @property
-    def environments(self) -> Mapping[str, EnvironmentSpec]:
+    def environments(self) -> Mapping[str, EnvironmentDefinition]:
         """What can be played."""
         ...
 
@@ -103,7 +103,7 @@ class EpisodeTable(Protocol):
         """Run what has to run beside the requests."""
         ...
 
-    def environment(self, name: str) -> EnvironmentSpec:
+    def environment(self, name: str) -> EnvironmentDefinition:
         """The environment of that name.
 
         Raises:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from envport.episodes.play import EpisodeRequest
 from envport.errors import InvalidRequest
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.types import Task
 
 __all__ = ["checked_seed", "choose"]
@@ -21,7 +21,7 @@ _LARGEST_SEED = 2**63 - 1
 
 
 def choose(
-    spec: EnvironmentSpec, split: str | None, task: int | Task | Mapping[str, Any] | None, seed: int | None
+    spec: EnvironmentDefinition, split: str | None, task: int | Task | Mapping[str, Any] | None, seed: int | None
 ) -> EpisodeRequest:
     """Decide what an episode is opened with; see `Episodes.open` for the arguments.
 

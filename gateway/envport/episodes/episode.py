@@ -25,7 +25,7 @@ from envport.errors import (
     UnknownTool,
     WorkerLost,
 )
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes import UNBOUNDED, Bounds, ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.telemetry.tracing import annotate, begin_span
@@ -63,7 +63,7 @@ class Episode:
     def __init__(
         self,
         handle: str,
-        spec: EnvironmentSpec,
+        spec: EnvironmentDefinition,
         request: EpisodeRequest,
         *,
         principal: str,

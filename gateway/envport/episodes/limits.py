@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from envport.errors import ConfigurationError
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes import Bounds
 
 __all__ = ["Limits"]
@@ -58,7 +58,7 @@ class Limits:
                 f"served: {', '.join(map(repr, served)) or 'none'}"
             )
 
-    def bounds(self, spec: EnvironmentSpec) -> Bounds:
+    def bounds(self, spec: EnvironmentDefinition) -> Bounds:
         """What an episode of the environment may take."""
         declared = spec.prototype
         return Bounds(
@@ -68,14 +68,14 @@ class Limits:
             memory_mb=_either(self.memory_mb, declared.memory_mb),
         )
 
-    def episodes(self, spec: EnvironmentSpec) -> int | None:
+    def episodes(self, spec: EnvironmentDefinition) -> int | None:
         """How many episodes of the environment may be live; `None` for no limit of its own."""
         if (named := self.max_episodes_of.get(spec.name)) is not None:
             return named
         said = self.max_episodes_per_environment
         return said if said is not None else spec.cls.max_episodes
 
-    def seconds(self, spec: EnvironmentSpec) -> float | None:
+    def seconds(self, spec: EnvironmentDefinition) -> float | None:
         """How long an episode of the environment may last."""
         return _either(self.max_seconds, spec.prototype.max_seconds)
 

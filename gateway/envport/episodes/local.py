@@ -12,7 +12,7 @@ from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
 from envport.episodes.table import Episodes
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink
 from envport.types import EpisodeInfo, Trajectory
 
@@ -30,7 +30,7 @@ class LocalTable:
         self._episodes = episodes
 
     @property
-    def environments(self) -> Mapping[str, EnvironmentSpec]:
+    def environments(self) -> Mapping[str, EnvironmentDefinition]:
         """What can be played."""
         return self._episodes.environments
 
@@ -71,7 +71,7 @@ class LocalTable:
         """Run the reaper; on the way out, close every episode."""
         return self._episodes.run()
 
-    def environment(self, name: str) -> EnvironmentSpec:
+    def environment(self, name: str) -> EnvironmentDefinition:
         """The environment of that name."""
         return self._episodes.environment(name)
 

@@ -11,7 +11,7 @@ import anyio
 
 from envport.clock import Clock
 from envport.errors import EnvportError
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
 __all__ = ["Preparation", "Readiness"]
 
@@ -45,8 +45,8 @@ class Readiness:
 
     def __init__(
         self,
-        environments: Iterable[EnvironmentSpec],
-        prepare: Callable[[EnvironmentSpec], Awaitable[None]],
+        environments: Iterable[EnvironmentDefinition],
+        prepare: Callable[[EnvironmentDefinition], Awaitable[None]],
         clock: Clock,
     ):
         self._environments = list(environments)
@@ -65,7 +65,7 @@ class Readiness:
             for spec in self._environments:
                 tasks.start_soon(self._until_ready, spec)
 
-    async def _until_ready(self, spec: EnvironmentSpec) -> None:
+    async def _until_ready(self, spec: EnvironmentDefinition) -> None:
         while (preparation := await self._tried(spec)).status == "failed":
             # Said once; whoever opens an episode of it will see that fail too.
             if self._preparations[spec.name] != preparation:
@@ -74,7 +74,7 @@ class Readiness:
             await self._clock.sleep(_AGAIN_SECONDS)
         self._preparations[spec.name] = preparation
 
-    async def _tried(self, spec: EnvironmentSpec) -> Preparation:
+    async def _tried(self, spec: EnvironmentDefinition) -> Preparation:
         try:
             await self._prepare(spec)
         except EnvportError as error:

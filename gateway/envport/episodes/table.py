@@ -29,7 +29,7 @@ from envport.errors import (
     UnknownEpisode,
     WorkerLost,
 )
-from envport.registry import EnvironmentSpec, served
+from envport.registry import EnvironmentDefinition, served
 from envport.runtimes import Runtime, kind_for, runtime_for
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
 from envport.types import Outcome, Status, Task
@@ -60,7 +60,7 @@ class Episodes:
 
     def __init__(
         self,
-        environments: Mapping[str, EnvironmentSpec],
+        environments: Mapping[str, EnvironmentDefinition],
         limits: Limits | None = None,
         clock: Clock | None = None,
         trajectories: TrajectoryStore | None = None,
@@ -132,7 +132,7 @@ class Episodes:
                 self._tasks = None
                 tasks.cancel_scope.cancel()
 
-    def environment(self, name: str) -> EnvironmentSpec:
+    def environment(self, name: str) -> EnvironmentDefinition:
         """The environment of that name.
 
         Raises:
@@ -304,13 +304,13 @@ class Episodes:
         for runtime in self._runtimes.values():
             await runtime.drain()
 
-    def _runtime(self, spec: EnvironmentSpec) -> Runtime:
+    def _runtime(self, spec: EnvironmentDefinition) -> Runtime:
         kind = kind_for(spec, self._kind)
         if kind not in self._runtimes:
             self._runtimes[kind] = runtime_for(kind)
         return self._runtimes[kind]
 
-    async def _prepare(self, spec: EnvironmentSpec) -> None:
+    async def _prepare(self, spec: EnvironmentDefinition) -> None:
         await self._runtime(spec).prepare(spec)
 
     def _note_end(self, episode: Episode, outcome: Outcome) -> None:

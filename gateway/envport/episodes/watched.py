@@ -13,7 +13,7 @@ from envport.episodes.observer import EpisodeObserver, Unobserved
 from envport.episodes.operation import Operation
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink
 from envport.telemetry.subject import EpisodeSubject
 from envport.types import EpisodeInfo, Trajectory
@@ -36,7 +36,7 @@ class WatchedTable:
         self._clock = clock or SystemClock()
 
     @property
-    def environments(self) -> Mapping[str, EnvironmentSpec]:
+    def environments(self) -> Mapping[str, EnvironmentDefinition]:
         """What can be played."""
         return self._table.environments
 
@@ -77,7 +77,7 @@ class WatchedTable:
         """Run what has to run beside the requests."""
         return self._table.run()
 
-    def environment(self, name: str) -> EnvironmentSpec:
+    def environment(self, name: str) -> EnvironmentDefinition:
         """The environment of that name."""
         return self._table.environment(name)
 

@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse
 from envport.access import ANYONE, Access, Principal
 from envport.episodes import EpisodeTable, Opening
 from envport.http.problems import add_error_handlers
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.types import (
     EnvironmentInfo,
     EpisodeInfo,
@@ -49,7 +49,7 @@ class MetricsSource(Protocol):
         ...
 
 
-class ChosenTask(BaseModel):
+class TaskFields(BaseModel):
     """Which task to play; without a choice, the seed chooses from the first split."""
 
     model_config = ConfigDict(extra="forbid")
@@ -66,7 +66,7 @@ class ChosenTask(BaseModel):
     ] = None
 
 
-class OpenEpisode(ChosenTask):
+class OpenFields(TaskFields):
     """A request for an episode."""
 
     environment: Annotated[str, Field(description="Name of the environment.")]
@@ -117,7 +117,7 @@ class ControlPlane:
         """An address of this gateway."""
         return f"{self.public_url or str(request.base_url).rstrip('/')}{path}"
 
-    def describe(self, request: Request, spec: EnvironmentSpec) -> EnvironmentInfo:
+    def describe(self, request: Request, spec: EnvironmentDefinition) -> EnvironmentInfo:
         """An environment, in full."""
         return EnvironmentInfo(
             name=spec.name,
@@ -158,7 +158,7 @@ def _principal(request: Request) -> Principal:
 
 
 Plane = Annotated[ControlPlane, Depends(_plane)]
-Caller = Annotated[Principal, Depends(_principal)]
+CallingPrincipal = Annotated[Principal, Depends(_principal)]
 
 router = APIRouter()
 
@@ -194,7 +194,7 @@ async def list_tasks(
 
 
 @router.post("/episodes", status_code=201, tags=["episodes"])
-async def open_episode(body: OpenEpisode, request: Request, plane: Plane, caller: Caller) -> OpenedEpisode:
+async def open_episode(body: OpenFields, request: Request, plane: Plane, caller: CallingPrincipal) -> OpenedEpisode:
     """Open an episode: waits a bounded time for room, then 503 with Retry-After."""
     opening = await plane.table.open(
         body.environment,
@@ -209,36 +209,36 @@ async def open_episode(body: OpenEpisode, request: Request, plane: Plane, caller
 
 
 @router.get("/episodes/{episode_id}", tags=["episodes"])
-async def get_episode(episode_id: str, plane: Plane, caller: Caller) -> EpisodeInfo:
+async def get_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
     """The state of an episode: status, outcome, steps, rewards, timing."""
     return await plane.table.info(episode_id, caller.name)
 
 
 @router.post("/episodes/{episode_id}/keepalive", tags=["episodes"])
-async def keep_episode(episode_id: str, plane: Plane, caller: Caller) -> EpisodeInfo:
+async def keep_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
     """Start the idle limit of an episode anew, where its player takes long to think."""
     return await plane.table.keep_alive(plane.table.find(episode_id, caller.name))
 
 
 @router.post("/episodes/{episode_id}/reset", tags=["episodes"])
 async def reset_episode(
-    episode_id: str, request: Request, plane: Plane, caller: Caller, body: ChosenTask | None = None
+    episode_id: str, request: Request, plane: Plane, caller: CallingPrincipal, body: TaskFields | None = None
 ) -> OpenedEpisode:
     """Start an episode over: with the same task and seed, unless others are given."""
-    choice = body or ChosenTask()
+    choice = body or TaskFields()
     found = plane.table.find(episode_id, caller.name)
     opening = await plane.table.reset(found, split=choice.split, task=choice.task, seed=choice.seed)
     return plane.opened(request, opening)
 
 
 @router.delete("/episodes/{episode_id}", tags=["episodes"])
-async def close_episode(episode_id: str, plane: Plane, caller: Caller) -> EpisodeInfo:
+async def close_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
     """Close an episode and return its last state. Closing it again changes nothing."""
     return await plane.table.close(episode_id, caller.name)
 
 
 @router.get("/episodes/{episode_id}/trajectory", tags=["episodes"])
-async def get_trajectory(episode_id: str, plane: Plane, caller: Caller) -> Trajectory:
+async def get_trajectory(episode_id: str, plane: Plane, caller: CallingPrincipal) -> Trajectory:
     """What happened in an episode."""
     return await plane.table.trajectory(episode_id, caller.name)
 

@@ -21,7 +21,7 @@ from envport.mcp.exact import ExactResults
 from envport.mcp.players import FixedEpisode, PlayerOf, SessionEpisodes
 from envport.mcp.progress import playing
 from envport.mcp.results import opening_blocks, prompt_messages, tool_error, tool_result
-from envport.registry import EPISODE_ID, START_EPISODE, EnvironmentSpec
+from envport.registry import EPISODE_ID, START_EPISODE, EnvironmentDefinition
 from envport.telemetry.mcp_server import WhenTraced
 from envport.tools.arguments import explain_json_schema_error
 from envport.types import ContentBlock
@@ -110,7 +110,7 @@ class EpisodeServer(_EnvironmentServer):
         player_of: Finds the caller and the episode of a request.
     """
 
-    def __init__(self, spec: EnvironmentSpec, table: EpisodeTable, player_of: PlayerOf):
+    def __init__(self, spec: EnvironmentDefinition, table: EpisodeTable, player_of: PlayerOf):
         self.name, self.version = spec.name, spec.cls.version
         self.tools = spec.listing
         self._table = table
@@ -148,7 +148,7 @@ class FixedServer(_EnvironmentServer):
         prompt: What the player is told to do.
     """
 
-    def __init__(self, spec: EnvironmentSpec, table: EpisodeTable, fixed: FixedEpisode, prompt: str):
+    def __init__(self, spec: EnvironmentDefinition, table: EpisodeTable, fixed: FixedEpisode, prompt: str):
         self.name, self.version = spec.name, spec.cls.version
         self.tools = spec.listing
         self._table = table
@@ -187,7 +187,7 @@ class SharedServer(_EnvironmentServer):
         player_of: Finds the caller of a request.
     """
 
-    def __init__(self, spec: EnvironmentSpec, table: EpisodeTable, player_of: PlayerOf):
+    def __init__(self, spec: EnvironmentDefinition, table: EpisodeTable, player_of: PlayerOf):
         self.name, self.version = spec.name, spec.cls.version
         self._spec = spec
         self._table = table
@@ -290,7 +290,7 @@ def _errors(validator: Validator, arguments: Mapping[str, Any]) -> list[jsonsche
     return list(validator.iter_errors(dict(arguments)))
 
 
-def _start_episode(spec: EnvironmentSpec, idle_seconds: float) -> dict[str, Any]:
+def _start_episode(spec: EnvironmentDefinition, idle_seconds: float) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     if splits := list(spec.splits):
         properties["split"] = {

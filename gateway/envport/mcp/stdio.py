@@ -16,7 +16,7 @@ from envport.episodes import Episodes, EpisodeTable, Limits, LocalTable, Watched
 from envport.mcp.draining import Exchange, StandardInput, end_on_sigterm
 from envport.mcp.players import FixedEpisode, Player
 from envport.mcp.servers import FixedServer, SharedServer
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
 __all__ = ["serve_stdio"]
 
@@ -26,7 +26,7 @@ def _the_process(ctx: ServerRequestContext[Any, Any]) -> Player:
 
 
 async def serve_stdio(
-    spec: EnvironmentSpec,
+    spec: EnvironmentDefinition,
     *,
     limits: Limits | None = None,
     split: str | None = None,
@@ -71,7 +71,7 @@ async def serve_stdio(
 
 
 def _server(
-    spec: EnvironmentSpec, table: EpisodeTable, split: str | None, task: int | None, seed: int | None
+    spec: EnvironmentDefinition, table: EpisodeTable, split: str | None, task: int | None, seed: int | None
 ) -> Server[Any]:
     if split is None and task is None and seed is None:
         return SharedServer(spec, table, _the_process).server

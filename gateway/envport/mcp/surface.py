@@ -27,7 +27,7 @@ from envport.errors import UnknownEpisode
 from envport.mcp.exact import SameBytes
 from envport.mcp.players import PLAYER_KEY, Player, player_of_request
 from envport.mcp.servers import EpisodeServer, GoneServer, SharedServer
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
 __all__ = ["EPISODE_HEADER", "Endpoint", "McpSurface"]
 
@@ -184,7 +184,7 @@ class McpSurface:
         return next(iter(self._shared)) if len(self._shared) == 1 else None
 
     def _no_environment(self, name: str | None) -> str:
-        served: dict[str, EnvironmentSpec] = dict(self._table.environments)
+        served: dict[str, EnvironmentDefinition] = dict(self._table.environments)
         known = ", ".join(f"/environments/{name}/mcp" for name in served)
         if name is None:
             return f"Several environments are served, and no header Envport-Episode is given; addresses: {known}"

@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from envport.environment import Progress
 from envport.errors import WorkerLost
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.tools.content import observe
 from envport.types import Observation, Step, Task
 
@@ -159,7 +159,7 @@ class Worker(Protocol):
 class Runtime(Protocol):
     """Makes workers."""
 
-    async def prepare(self, spec: EnvironmentSpec) -> None:
+    async def prepare(self, spec: EnvironmentDefinition) -> None:
         """Get ready to open the environment, so that the first episode need not wait.
 
         Raises:
@@ -168,7 +168,10 @@ class Runtime(Protocol):
         ...
 
     async def open(
-        self, spec: EnvironmentSpec, bounds: Bounds = UNBOUNDED, on_lost: Callable[[WorkerLost], None] | None = None
+        self,
+        spec: EnvironmentDefinition,
+        bounds: Bounds = UNBOUNDED,
+        on_lost: Callable[[WorkerLost], None] | None = None,
     ) -> Worker:
         """Make a worker with a new instance of the environment.
 

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from envport.environment import Environment, tool
 from envport.errors import InvalidArguments, ToolError, UpstreamLost
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import StepResult
 from envport.runtimes.frames import Frames, encode
 from envport.runtimes.instance import Instance, Work, runs_async
@@ -86,7 +86,7 @@ def _reseed() -> None:
         torch.seed()
 
 
-def work(sock: socket.socket, spec: EnvironmentSpec) -> NoReturn:
+def work(sock: socket.socket, spec: EnvironmentDefinition) -> NoReturn:
     """Answer messages until the socket is closed, and end the process."""
     worker = _Worker(sock, spec)
     try:
@@ -122,11 +122,11 @@ def rehearse() -> None:
     with ours, theirs:
         ours.sendall(encode({"op": "reset", "seed": 1, "task": None}) + _REHEARSALS * call)
         ours.shutdown(socket.SHUT_WR)
-        _Worker(theirs, EnvironmentSpec("rehearsal", _Rehearsal)).answer()
+        _Worker(theirs, EnvironmentDefinition("rehearsal", _Rehearsal)).answer()
 
 
 class _Worker:
-    def __init__(self, sock: socket.socket, spec: EnvironmentSpec):
+    def __init__(self, sock: socket.socket, spec: EnvironmentDefinition):
         self._sock = sock
         self._spec = spec
         self._frames = Frames()

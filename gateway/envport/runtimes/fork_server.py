@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from envport.errors import ConfigurationError, InvalidEnvironment, WorkerLost
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes.episode_process import EpisodeProcess
 from envport.runtimes.frames import MAX_PACKET
 from envport.runtimes.origin import Origin
@@ -44,7 +44,7 @@ class ForkServer:
         ConfigurationError: It cannot be run in a process of its own here.
     """
 
-    def __init__(self, spec: EnvironmentSpec):
+    def __init__(self, spec: EnvironmentDefinition):
         self.spec = spec
         self.alive = True
         self.base_memory = 0
@@ -195,7 +195,7 @@ def _lost() -> WorkerLost:
     return WorkerLost("The process from which the environment's processes are made was lost.")
 
 
-def _start(spec: EnvironmentSpec, origin: Origin) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _start(spec: EnvironmentDefinition, origin: Origin) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     paths = [os.path.abspath(path) for path in sys.path]
     command = [sys.executable, "-P", "-m", "envport.runtimes.zygote"]
     if spec.cls.sandbox:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import ProgressSink
 from envport.types import Task
 
@@ -28,7 +28,7 @@ class Instance:
         name: The environment's name.
     """
 
-    def __init__(self, spec: EnvironmentSpec):
+    def __init__(self, spec: EnvironmentDefinition):
         self.name = spec.name
         self._tools = spec.tools
         self._environment = spec.make()
@@ -56,7 +56,7 @@ class Instance:
         return self._environment.close
 
 
-def runs_async(spec: EnvironmentSpec) -> bool:
+def runs_async(spec: EnvironmentDefinition) -> bool:
     """Whether any method of the environment has to run in an event loop."""
     methods = {"reset", "close", *(tool.method for tool in spec.tools.values())}
     return any(inspect.iscoroutinefunction(getattr(spec.cls, method, None)) for method in methods)

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from envport.errors import WorkerLost
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, contained
 from envport.runtimes.instance import Instance, Work
 from envport.tools.content import observe
@@ -35,7 +35,7 @@ class _LocalRuntime:
     def __init__(self) -> None:
         self._open: set[_InlineWorker] = set()
 
-    async def prepare(self, spec: EnvironmentSpec) -> None:
+    async def prepare(self, spec: EnvironmentDefinition) -> None:
         """Nothing is needed."""
 
     def load(self) -> Load:
@@ -54,7 +54,10 @@ class InlineRuntime(_LocalRuntime):
     """Runs environments in the event loop: for those that are cheap and never block."""
 
     async def open(
-        self, spec: EnvironmentSpec, bounds: Bounds = UNBOUNDED, on_lost: Callable[[WorkerLost], None] | None = None
+        self,
+        spec: EnvironmentDefinition,
+        bounds: Bounds = UNBOUNDED,
+        on_lost: Callable[[WorkerLost], None] | None = None,
     ) -> Worker:
         """Make a worker with a new instance of the environment."""
         with contained():
@@ -73,7 +76,10 @@ class ThreadRuntime(_LocalRuntime):
         self._limiter = anyio.CapacityLimiter(max_threads)
 
     async def open(
-        self, spec: EnvironmentSpec, bounds: Bounds = UNBOUNDED, on_lost: Callable[[WorkerLost], None] | None = None
+        self,
+        spec: EnvironmentDefinition,
+        bounds: Bounds = UNBOUNDED,
+        on_lost: Callable[[WorkerLost], None] | None = None,
     ) -> Worker:
         """Make a worker with a new instance of the environment."""
         async with self._limiter:

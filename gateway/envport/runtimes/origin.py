@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from envport.environment import Environment
 from envport.errors import ConfigurationError, EnvironmentNotFound, InvalidEnvironment, InvalidOption
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 
 __all__ = ["Origin"]
 
@@ -44,7 +44,7 @@ class Origin:
     fingerprint: str
 
     @classmethod
-    def of(cls, spec: EnvironmentSpec) -> Origin:
+    def of(cls, spec: EnvironmentDefinition) -> Origin:
         """Where the environment comes from.
 
         Raises:
@@ -71,7 +71,7 @@ class Origin:
         """The same as plain data."""
         return asdict(self)
 
-    def load(self) -> EnvironmentSpec:
+    def load(self) -> EnvironmentDefinition:
         """Find the environment, and read its tools.
 
         Raises:
@@ -80,7 +80,7 @@ class Origin:
         found: Any = _module_of(self.module, self.file) if self.file else importlib.import_module(self.module)
         for part in self.qualname.split("."):
             found = getattr(found, part)
-        spec = EnvironmentSpec(self.name, found, _read_options(found, self.options))
+        spec = EnvironmentDefinition(self.name, found, _read_options(found, self.options))
         if spec.fingerprint != self.fingerprint:
             raise ConfigurationError(
                 f"environment {self.name!r} has other tools than when the gateway was started: restart the gateway"
@@ -98,7 +98,7 @@ def _module_of(name: str, file: str) -> ModuleType:
     return module
 
 
-def _plain_options(spec: EnvironmentSpec) -> dict[str, Any]:
+def _plain_options(spec: EnvironmentDefinition) -> dict[str, Any]:
     try:
         return to_jsonable_python(dict(spec.options))
     except PydanticSerializationError as error:

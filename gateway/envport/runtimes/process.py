@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from envport.environment import Environment
 from envport.errors import InvalidArguments, ToolError, UpstreamLost, WorkerLost
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker
 from envport.runtimes.descriptors import allow_descriptors
 from envport.runtimes.episode_process import EpisodeProcess
@@ -37,7 +37,7 @@ class ProcessRuntime:
         self._servers: dict[int, asyncio.Task[ForkServer]] = {}
         self._watchdog = Watchdog()
 
-    async def prepare(self, spec: EnvironmentSpec) -> None:
+    async def prepare(self, spec: EnvironmentDefinition) -> None:
         """Start the process that the episodes' processes are forked from.
 
         Raises:
@@ -46,7 +46,10 @@ class ProcessRuntime:
         await self._server(spec)
 
     async def open(
-        self, spec: EnvironmentSpec, bounds: Bounds = UNBOUNDED, on_lost: Callable[[WorkerLost], None] | None = None
+        self,
+        spec: EnvironmentDefinition,
+        bounds: Bounds = UNBOUNDED,
+        on_lost: Callable[[WorkerLost], None] | None = None,
     ) -> Worker:
         """Make a process; the instance is made in it when it is reset.
 
@@ -87,7 +90,7 @@ class ProcessRuntime:
         done = [task for task in self._servers.values() if task.done() and not task.cancelled()]
         return [task.result() for task in done if task.exception() is None]
 
-    async def _server(self, spec: EnvironmentSpec) -> ForkServer:
+    async def _server(self, spec: EnvironmentDefinition) -> ForkServer:
         known = self._servers.get(id(spec))
         if known is None or _is_over(known):
             allow_descriptors()
@@ -96,7 +99,7 @@ class ProcessRuntime:
         return await asyncio.shield(known)
 
 
-async def _start(spec: EnvironmentSpec, before: asyncio.Task[ForkServer] | None) -> ForkServer:
+async def _start(spec: EnvironmentDefinition, before: asyncio.Task[ForkServer] | None) -> ForkServer:
     if before is not None and not before.cancelled() and before.exception() is None:
         await before.result().stop()
     server = ForkServer(spec)
@@ -121,7 +124,7 @@ def _is_over(task: asyncio.Task[ForkServer]) -> bool:
 class _ProcessWorker:
     def __init__(
         self,
-        spec: EnvironmentSpec,
+        spec: EnvironmentDefinition,
         bounds: Bounds,
         process: EpisodeProcess,
         base_memory: int,

@@ -6,7 +6,7 @@ import os
 
 from envport.environment import RuntimeKind
 from envport.errors import ConfigurationError
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import Runtime
 from envport.runtimes.local import InlineRuntime, ThreadRuntime
 
@@ -29,7 +29,7 @@ def runtime_for(kind: RuntimeKind) -> Runtime:
     return InlineRuntime() if kind == "inline" else ThreadRuntime()
 
 
-def kind_for(spec: EnvironmentSpec, override: RuntimeKind | None) -> RuntimeKind:
+def kind_for(spec: EnvironmentDefinition, override: RuntimeKind | None) -> RuntimeKind:
     """How an environment is run.
 
     Args:

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from envport.registry import EnvironmentSpec
+from envport.registry import EnvironmentDefinition
 from envport.runtimes.child import die_with_parent, rehearse, set_subreaper, settle_in, work
 from envport.runtimes.frames import MAX_PACKET, STDERR_TAIL
 from envport.runtimes.origin import Origin
@@ -112,7 +112,7 @@ def _send(sock: socket.socket, message: dict[str, Any], *descriptors: int) -> No
 
 
 class _Zygote:
-    def __init__(self, sock: socket.socket, spec: EnvironmentSpec):
+    def __init__(self, sock: socket.socket, spec: EnvironmentDefinition):
         self._sock = sock
         self._spec = spec
         self._children: dict[int, _Child] = {}
