@@ -62,6 +62,16 @@ def test_it_stops_where_the_episode_is_over(place: Place, tmp_path: Path):
     assert all("Right." not in text for text in trainer.seen)
 
 
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_it_calls_tools_as_often_as_the_stock_trainer_does(place: Place, tmp_path: Path, most: int):
+    spec = place.spec("guess", indices=[4, 5])
+    options = {"max_tool_calling_iterations": most}
+    mine = train(tmp_path, spec, guess_up_to(9), **options)
+    stock = train_stock(tmp_path, spec, guess_up_to(9), **options)
+    assert logged(mine, "tools/call_frequency") == logged(stock, "tools/call_frequency") == [float(most)]
+    assert len(mine.seen) == len(stock.seen) == 8 * (most + 1)
+
+
 def test_only_what_the_model_wrote_is_trained_on(place: Place, tmp_path: Path):
     spec = place.spec("guess", indices=[4, 5])
     kept: list[Any] = []
@@ -201,9 +211,13 @@ def test_the_async_worker_plays_with_exact_schemas(place: Place):
 
 
 def test_the_async_workers_tools_are_awaited_not_put_into_threads(place: Place):
-    environment = place.spec("guess", num_tasks=1).async_environment_factory()
+    spec = place.spec("guess", indices=[3])
+    environment = spec.async_environment_factory()
+    environment.reset(**spec.rows[0])
     assert inspect.iscoroutinefunction(environment.guess)
-    assert environment.get_reward() is None or isinstance(environment.get_reward(), float)
+    assert environment.get_reward() == 0.0
+    assert asyncio.run(environment.guess(number=3)) == "Right."
+    assert environment.get_reward() == 1.0
 
 
 def test_episodes_are_open_before_the_async_worker_asks(place: Place):

@@ -122,8 +122,6 @@ class ConcurrentGRPOTrainer(_Stock):
         self._failures = 0
         with _deferred([play_of(one) for one in self.environments if isinstance(one, RolloutEnvironment)]):
             mask, completions, ids, logprobs, calls, failures, images = stock._tool_call_loop(*args, **kwargs)
-        for completion in completions:
-            self._resolve(completion)
         return mask, completions, ids, logprobs, calls, failures + self._failures, images
 
     def _get_tool_suffix_ids(self, tool_messages: list[dict[str, Any]]) -> Any:
