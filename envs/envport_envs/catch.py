@@ -1,4 +1,4 @@
-"""Catch: a ball falls, a paddle catches it. The smallest game that shows whether an agent learns anything."""
+"""Catch: a ball falls and a paddle catches it. A very small game that shows whether an agent learns."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CatchEnvironment(Environment):
         self._render = render
 
     def splits(self) -> Mapping[str, TaskSource]:
-        """Starts to train on, and starts that are held out."""
+        """Starts for training, and held-out starts for testing."""
         prompt = _PROMPT.format(rows=self._rows, columns=self._columns)
 
         def make(start: tuple[int, int]) -> Task:

@@ -1,4 +1,4 @@
-"""Shows that state is kept: counts its calls."""
+"""Counts its calls, to show that state is kept between calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol's test: says back what it is told."""
+"""Repeats its input, to test the protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that are made as they are asked for."""
+"""Tasks that are made when they are read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class LazyTasks(Sequence[Task], Generic[ItemT]):
     """The tasks of a split.
 
     Args:
-        items: What each task is made of.
-        make: Makes the task of an item.
+        items: One item for each task.
+        make: Makes a task from an item.
     """
 
     def __init__(self, items: Sequence[ItemT], make: Callable[[ItemT], Task]):
@@ -40,5 +40,5 @@ class LazyTasks(Sequence[Task], Generic[ItemT]):
 
 
 def held_out(number: int, split: str) -> bool:
-    """Whether a number belongs to a split: every fifth is held out of `train` and makes up `test`."""
+    """Whether a number belongs to a split. Every fifth number belongs to `test`, the others to `train`."""
     return (number % _HELD_OUT == 0) == (split == "test")

@@ -1,6 +1,6 @@
-"""One of everything: each kind of observation, each schema feature, each way in which an episode can go on.
+"""Examples of everything: each kind of observation, each schema feature, each way in which an episode can continue.
 
-Read it as a catalogue of what the authoring API can say. Clients and bridges are tested against it.
+It is a catalogue of what the authoring API can express. Clients and bridges are tested against it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ShowcaseEnvironment(Environment):
         self._calls = 0
         return ["Welcome to the showcase.", {"notes": 0, "lucky_number": self.rng.randint(1, 6)}]
 
-    # What a tool can show.
+    # Kinds of observations.
 
     @tool(read_only=True, open_world=False)
     def show_text(self) -> str:
@@ -147,7 +147,7 @@ class ShowcaseEnvironment(Environment):
     def show_nothing(self) -> None:
         """Show nothing at all."""
 
-    # What an argument can be.
+    # Kinds of arguments.
 
     @tool(read_only=True, open_world=False)
     def choose(
@@ -221,7 +221,7 @@ class ShowcaseEnvironment(Environment):
         """
         return value
 
-    # What a tool can do.
+    # Kinds of behaviour.
 
     @tool(destructive=False, idempotent=False, open_world=False)
     def add_note(self, text: str) -> str:

@@ -53,7 +53,7 @@ class SudokuEnvironment(Environment):
         self._blanks = blanks
 
     def splits(self) -> Mapping[str, TaskSource]:
-        """Puzzles to train on, and puzzles that are held out."""
+        """Puzzles for training, and held-out puzzles for testing."""
         prompt = _PROMPT.format(size=self._size, block=math.isqrt(self._size))
 
         def make(number: int) -> Task:
@@ -136,7 +136,7 @@ class SudokuEnvironment(Environment):
 
 
 def _puzzle(rng: random.Random, size: int, blanks: int) -> tuple[dict[int, int], dict[int, int]]:
-    """A solution, and what of it is given: the same for the same state of the generator."""
+    """A solution and its given cells. The same state of the generator makes the same puzzle."""
     solution = next(_solutions({}, size, rng))
     given = dict(solution)
     for cell in rng.sample(range(size * size), size * size):
@@ -151,7 +151,7 @@ def _puzzle(rng: random.Random, size: int, blanks: int) -> tuple[dict[int, int],
 
 
 def _solutions(board: Mapping[int, int], size: int, rng: random.Random | None) -> Iterator[dict[int, int]]:
-    """Every way to fill a board, the most constrained cell first; in random order if a generator is given."""
+    """Every way to fill a board. The most constrained cell comes first; a generator shuffles the numbers."""
     best: tuple[int, list[int]] | None = None
     for cell in range(size * size):
         if cell in board:
@@ -174,7 +174,7 @@ def _solutions(board: Mapping[int, int], size: int, rng: random.Random | None) -
 
 @cache
 def _peers(cell: int, size: int) -> frozenset[int]:
-    """The other cells of the row, the column and the block of a cell."""
+    """The other cells in the row, column and block of a cell."""
     row, column, block = cell // size, cell % size, math.isqrt(size)
 
     def is_peer(other: int) -> bool:

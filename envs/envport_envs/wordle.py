@@ -1,4 +1,4 @@
-"""Wordle, as TextArena plays it."""
+"""Wordle, with TextArena's game."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROMPT = (
     "What is no English word, or was guessed before, is refused and costs no guess."
 )
 
-# TextArena draws from the global `random`, and replacing parts of nltk is global as well.
+# TextArena uses the global `random`, and the replaced parts of nltk are global too. The lock protects both.
 _LOCK = threading.RLock()
 
 
@@ -62,13 +62,13 @@ class WordleEnvironment(Environment):
         self._guesses = guesses
 
     def splits(self) -> Mapping[str, TaskSource]:
-        """Words to train on, and words that are held out."""
+        """Words for training, and held-out words for testing."""
         prompt = _PROMPT.format(guesses=self._guesses)
 
         def make(number: int) -> Task:
             return Task(id=f"word-{number}", prompt=prompt, metadata={"word": number})
 
-        # In an order that is mixed but always the same.
+        # Shuffle with a fixed seed, so that the order is mixed but always the same.
         numbers = list(range(len(_rules().word_list)))
         random.Random(0).shuffle(numbers)
         return {
@@ -86,7 +86,7 @@ class WordleEnvironment(Environment):
             raise ToolError(f"the task's word is {number!r}; it has to be a number from 0 to {len(secrets) - 1}")
         self._game = copy.copy(_rules())
         self._game.num_guesses = self._guesses
-        # TextArena draws the secret from this list.
+        # TextArena draws the secret word from this list.
         self._game.word_list = [secrets[number]]
         with _own_random():
             self._game.reset(num_players=1)
@@ -120,7 +120,7 @@ def _reason(refusal: str) -> str:
 
 @contextmanager
 def _own_random() -> Generator[None, None, None]:
-    """Leave the state of the global `random` as it was."""
+    """Restore the state of the global `random` at the end."""
     with _LOCK:
         before = random.getstate()
         try:
@@ -131,18 +131,18 @@ def _own_random() -> Generator[None, None, None]:
 
 @cache
 def _rules() -> Any:
-    """TextArena's game with its word lists, to be copied for each episode: making one takes most of a second."""
+    """TextArena's game with its word lists. Making one takes most of a second, so each episode copies this one."""
     with _LOCK, _without_downloads():
         game: Any = import_module("textarena.envs.Wordle.env")
         lists: Any = import_module("textarena.envs.utils.word_lists")
-        # For the case that someone imported them before.
+        # Other code may have imported these modules before, with the original lists.
         game.words = lists.words = _ShippedWords()
         game.pos_tag = _all_nouns
         return game.WordleEnv(word_length=_LETTERS)
 
 
 class _ShippedWords:
-    """Stands in for nltk's corpus of words, which would have to be downloaded."""
+    """Replaces nltk's corpus of words, which would need a download."""
 
     def words(self, fileids: str | None = None) -> list[str]:
         """The plain lower-case words of the dictionary that TextArena ships, in order."""
@@ -157,7 +157,7 @@ def _shipped_words() -> tuple[str, ...]:
 
 
 def _all_nouns(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Stands in for nltk's tagger, whose model would have to be downloaded."""
+    """Replaces nltk's tagger, whose model would need a download."""
     return [(word, "NN") for word in words]
 
 

@@ -1,4 +1,4 @@
-"""Evaluation: policies, models and whole agents on the environments that others are trained on.
+"""Evaluation of policies, models and whole agents, on the same environments that are used for training.
 
-The command line is `envport eval` and `envport compare`; `envport_bridges.inspect_ai` has the task that Inspect runs.
+The commands are `envport eval` and `envport compare`. `envport_bridges.inspect_ai` has the task that Inspect runs.
 """

@@ -176,7 +176,7 @@ def _run(matches: list[Match], resume: Path | None, rules: Rules) -> list[Result
 
 
 def _conclude(results: list[Result], report: Path | None, as_json: bool) -> None:
-    """Print what was found. Exits with 130 after Ctrl-C, and with 1 if an evaluation has nothing to say."""
+    """Print the results. Exits with 130 after Ctrl-C, and with 1 if an evaluation failed or scored no episode."""
     from envport_bridges.evaluation.report import write_report
     from envport_bridges.evaluation.table import print_results
 

@@ -1,4 +1,4 @@
-"""Two results of one environment: refused if they cannot be compared, else their paired differences."""
+"""Compares two results of one environment by their paired differences. Refuses results that do not match."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from envport_bridges.evaluation.results import Identity, PlayedEpisode, Result
 
 __all__ = ["ComparedRow", "Comparison", "compare_results"]
 
-# What may differ between results that can be compared.
+# Fields that may differ between comparable results.
 _FREE = frozenset({"envport"})
 
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """One measure.
+    """One compared measure.
 
     Attributes:
-        a: The mean of the first result, over the samples that both have.
-        b: The mean of the second.
-        difference: The mean of the samples' differences, second less first.
+        a: The mean of the first result, over the samples that both results have.
+        b: The mean of the second result, over the same samples.
+        difference: The mean of the samples' differences, second minus first.
     """
 
     a: float
@@ -35,17 +35,17 @@ class Comparison:
     """The differences of two results.
 
     Attributes:
-        identity: What both measured.
-        players: Who played.
-        pairs: How many samples both have a score for.
-        tasks: How many tasks these have.
-        unpaired: How many samples only one has a score for.
+        identity: What both results measured.
+        players: The two players.
+        pairs: Number of samples with a score in both results.
+        tasks: Number of tasks of these samples.
+        unpaired: Number of samples with a score in only one result.
         reward: The episodes' rewards.
         success: The share of successes.
         steps: The episodes' steps.
-        better: On how many samples the second has more reward.
-        equal: On how many it has as much.
-        worse: On how many it has less.
+        better: Number of samples with a higher reward in the second result.
+        equal: Number of samples with equal rewards.
+        worse: Number of samples with a lower reward in the second result.
     """
 
     identity: Identity
@@ -69,7 +69,7 @@ def compare_results(a: Result, b: Result) -> Comparison:
     """Compare two results.
 
     Raises:
-        InvalidOption: They measured different things, or have no sample in common; says what differs.
+        InvalidOption: They measured different things (the message says which), or have no sample in common.
     """
     _require_equal(a.identity, b.identity)
     common = [sample for sample in a.by_sample if sample in b.by_sample]

@@ -10,10 +10,10 @@ __all__ = ["require_extra"]
 
 
 def require_extra() -> None:
-    """Make sure that Inspect is installed.
+    """Check that Inspect is installed.
 
     Raises:
-        MissingExtra: It is not.
+        MissingExtra: Inspect is not installed.
     """
     if find_spec("inspect_ai") is None:
         raise MissingExtra("Evaluation", "eval")

@@ -1,4 +1,4 @@
-"""Means with 95% intervals, for samples that share tasks; the estimators are Inspect's."""
+"""Means with 95% intervals, for samples that share tasks. The estimators are those of Inspect."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Estimate:
     """A mean and the 95% interval around it.
 
     Attributes:
-        mean: The mean; `None` without any sample.
-        low: Lower end of the interval; `None` where fewer than two tasks leave it unknown.
+        mean: The mean; `None` if there is no sample.
+        low: Lower end of the interval; `None` with fewer than two tasks.
         high: Upper end of the interval.
     """
 
@@ -30,10 +30,10 @@ class Estimate:
 
 
 def mean_of(values: Sequence[float], tasks: Sequence[str]) -> Estimate:
-    """The mean with Student's interval, from standard errors that are clustered by task (arXiv:2411.00640).
+    """The mean with Student's t interval and standard errors clustered by task (arXiv:2411.00640).
 
     Args:
-        values: One value of each sample.
+        values: One value for each sample.
         tasks: The task of each sample.
     """
     return _estimate(ci(cluster=_CLUSTER), values, tasks)
@@ -43,7 +43,7 @@ def share_of(values: Sequence[float], tasks: Sequence[str]) -> Estimate:
     """The mean of values from 0 to 1 with Wilson's interval, clustered by task.
 
     Args:
-        values: One value of each sample.
+        values: One value for each sample.
         tasks: The task of each sample.
     """
     return _estimate(ci_wilson(cluster=_CLUSTER), values, tasks)
@@ -64,21 +64,21 @@ def _estimate(metric: Any, values: Sequence[float], tasks: Sequence[str]) -> Est
 
 
 def pass_at(attempts: Sequence[Sequence[bool]], k: int) -> float | None:
-    """The probability that at least one of k attempts succeeds, without bias (Chen et al., arXiv:2107.03374).
+    """Unbiased estimate of the probability that at least one of k attempts succeeds (Chen et al., arXiv:2107.03374).
 
     Args:
-        attempts: The attempts at each sample.
-        k: How many attempts count; samples with fewer are left out.
+        attempts: For each sample, whether each attempt succeeded.
+        k: Number of attempts; samples with fewer attempts are left out.
     """
     return _over_samples(attempts, k, lambda n, good: 1.0 - math.comb(n - good, k) / math.comb(n, k))
 
 
 def pass_hat(attempts: Sequence[Sequence[bool]], k: int) -> float | None:
-    """The probability that all of k attempts succeed, without bias (Yao et al., arXiv:2406.12045).
+    """Unbiased estimate of the probability that all k attempts succeed (Yao et al., arXiv:2406.12045).
 
     Args:
-        attempts: The attempts at each sample.
-        k: How many attempts count; samples with fewer are left out.
+        attempts: For each sample, whether each attempt succeeded.
+        k: Number of attempts; samples with fewer attempts are left out.
     """
     return _over_samples(attempts, k, lambda n, good: math.comb(good, k) / math.comb(n, k))
 

@@ -1,4 +1,4 @@
-"""Results as one HTML file, with plots in it."""
+"""Results as one HTML file with plots."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def write_report(results: Sequence[Result], file: Path) -> None:
     """Write a report.
 
     Args:
-        results: What was found.
-        file: Where to.
+        results: The results to report.
+        file: The file to write.
 
     Raises:
         MissingExtra: matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""What an evaluation found, read from Inspect's log of it."""
+"""The result of an evaluation, read from Inspect's log."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["Identity", "PlayedEpisode", "Result"]
 
 @dataclass(frozen=True)
 class Identity:
-    """What was measured: results of one identity can be compared.
+    """What was measured. Results with the same identity can be compared.
 
     Attributes:
         environment: Name of the environment.
         version: The environment's version.
-        options: The options that it was served with.
+        options: The environment's options.
         fingerprint: Fingerprint of its tool listing.
-        reward: How the rewards of the steps make the reward of an episode.
+        reward: How the rewards of the steps are combined into the reward of an episode.
         split: The split of the tasks.
-        seed: What the seeds of the episodes were made from.
-        success_at: The reward from which on an episode is a success.
-        max_calls: After how many calls a player was stopped.
+        seed: The seed from which the episodes' seeds were made.
+        success_at: The lowest reward that counts as a success.
+        max_calls: Number of calls after which a player was stopped.
         envport: Version of envport.
     """
 
@@ -55,14 +55,14 @@ class PlayedEpisode:
 
     Attributes:
         sample: Id of its sample.
-        epoch: Which of the sample's attempts it was.
-        task: The task, which several samples may share.
+        epoch: Number of the attempt at the sample.
+        task: The task; several samples may share it.
         reward: Its reward.
         success: Whether it was a success.
         steps: Calls that reached the environment.
         tool_errors: Calls that were refused.
         seconds: How long it took.
-        tokens: Tokens of the models.
+        tokens: Tokens that the models used.
         seed: Its seed.
         outcome: Why the episode ended.
         stopped: Why the player stopped.
@@ -84,17 +84,17 @@ class PlayedEpisode:
 
 @dataclass(frozen=True)
 class Result:
-    """An evaluation of one player on one environment.
+    """The result of evaluating one player on one environment.
 
     Attributes:
         identity: What was measured.
-        player: Who played.
+        player: The player.
         status: Inspect's status of the evaluation: `success`, `cancelled`, `error`, `started`.
-        epochs: How often each sample was to be played.
+        epochs: How often each sample should have been played.
         played: The scored episodes.
-        lost: Why the episodes that were not scored were lost, by the id of their sample.
+        lost: The reasons why episodes were lost and not scored, by the id of their sample.
         missing: Episodes that were never played.
-        log: Where Inspect's log lies.
+        log: Location of Inspect's log.
     """
 
     identity: Identity
@@ -126,7 +126,7 @@ class Result:
 
     @classmethod
     def of(cls, log: EvalLog) -> Result:
-        """Take the result out of a log.
+        """Read the result from a loaded log.
 
         Raises:
             InvalidOption: It is not the log of an evaluation with envport.
@@ -153,11 +153,11 @@ class Result:
 
     @property
     def tasks(self) -> int:
-        """How many different tasks were scored."""
+        """Number of different tasks with scored episodes."""
         return len({one.task for one in self.played})
 
     def estimate(self, value: str) -> Estimate:
-        """The mean of an attribute of the episodes, each sample counting once and tasks being independent."""
+        """The mean of an attribute of the episodes. Each sample counts once, and tasks count as independent."""
         return mean_of(*self._by_sample(value))
 
     def success_rate(self) -> Estimate:
@@ -173,7 +173,7 @@ class Result:
         return pass_at(self._attempts(), k)
 
     def pass_hat(self, k: int) -> float | None:
-        """The probability that all of k attempts succeed (arXiv:2406.12045)."""
+        """The probability that all k attempts succeed (arXiv:2406.12045)."""
         return pass_hat(self._attempts(), k)
 
     def _attempts(self) -> list[list[bool]]:

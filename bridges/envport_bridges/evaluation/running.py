@@ -1,4 +1,4 @@
-"""Running evaluations through Inspect."""
+"""Runs evaluations through Inspect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from envport_bridges.playing.agents import PRESETS, Agent
 from envport_bridges.playing.place import Place
 from envport_bridges.playing.references import from_anywhere
 
-# Typed with what an optional package of Inspect's defines.
+# Use `getattr`, because the functions' type annotations need an optional package of Inspect.
 _eval: Callable[..., list[EvalLog]] = getattr(inspect_ai, "eval")  # noqa: B009
 _eval_retry: Callable[..., list[EvalLog]] = getattr(inspect_ai, "eval_retry")  # noqa: B009
 
@@ -32,12 +32,12 @@ _TASK = "envport_bridges/episode"
 
 @dataclass(frozen=True)
 class Match:
-    """One player on one environment.
+    """One player and one environment.
 
     Attributes:
         env: Address or reference of the environment.
-        kind: What the player is: `model`, `policy` or `agent`.
-        player: The model's name, the policy's, or the agent's command line.
+        kind: The kind of player: `model`, `policy` or `agent`.
+        player: The model's name, the policy's name, or the agent's command line.
     """
 
     env: str
@@ -47,19 +47,19 @@ class Match:
 
 @dataclass(frozen=True)
 class Rules:
-    """How all matches are played.
+    """Settings for all matches.
 
     Attributes:
-        task: Arguments of the Inspect task, beside the environment and the player.
-        model: Arguments that make the model.
+        task: Arguments of the Inspect task, other than the environment and the player.
+        model: Arguments for creating the model.
         model_base_url: Address of the model's server.
-        generation: How the model generates; Inspect's `GenerateConfig`.
+        generation: Options for generation; Inspect's `GenerateConfig`.
         limits: Inspect's limits for an episode.
         epochs: How often each sample is played.
-        jobs: How many episodes are played side by side.
+        jobs: How many episodes are played in parallel.
         retries: How often a lost episode is played again.
-        log_dir: Where the logs go.
-        display: How Inspect shows its progress.
+        log_dir: Folder for the logs.
+        display: How Inspect shows progress.
     """
 
     task: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -78,8 +78,8 @@ def play_match(match: Match, rules: Rules) -> Result:
     """Evaluate one player on one environment.
 
     Raises:
-        InvalidOption: Inspect cannot begin; says what is missing.
-        EnvportError: The environment cannot be had.
+        InvalidOption: Inspect cannot start; the message says what is missing.
+        EnvportError: The environment is not available.
     """
     arguments = {**rules.task, "env": from_anywhere(match.env), **_player(match)}
     reducers = ["mean", f"pass_at_{rules.epochs}", f"pass_k_{rules.epochs}"] if rules.epochs > 1 else ["mean"]
@@ -108,7 +108,7 @@ def play_match(match: Match, rules: Rules) -> Result:
 
 
 def _player(match: Match) -> dict[str, str]:
-    """The task's argument that says who plays; with a model, Inspect knows."""
+    """The task's argument for the player. A model needs none, because Inspect gets it separately."""
     if match.kind == "policy":
         return {"policy": from_anywhere(match.player)}
     if match.kind == "agent":
@@ -117,11 +117,11 @@ def _player(match: Match) -> dict[str, str]:
 
 
 def resume_match(log: Path, rules: Rules) -> Result:
-    """Go on with an evaluation that was interrupted or lost episodes; what has a score keeps it.
+    """Continue an evaluation that was interrupted or that lost episodes. Scored episodes keep their scores.
 
     Args:
-        log: Its log.
-        rules: How episodes are played side by side, and shown; the rest is the log's.
+        log: The log of the evaluation.
+        rules: Settings for parallel play and display. All other settings come from the log.
 
     Raises:
         InvalidOption: It is not a log of an evaluation with envport.
@@ -148,7 +148,7 @@ def _logs(folder: Path) -> set[Path]:
 
 
 def _interrupted(folder: Path, before: set[Path]) -> list[EvalLog]:
-    """The log of an evaluation that was interrupted: Inspect writes it, and returns none."""
+    """The log of an interrupted evaluation. Inspect writes this log but does not return it."""
     written = sorted(_logs(folder) - before, key=lambda file: file.stat().st_mtime)
     if not written:
         raise KeyboardInterrupt
@@ -159,7 +159,7 @@ def _result(logs: list[EvalLog]) -> Result:
     (log,) = logs
     if log.status == "error" and not log.samples and log.error is not None:
         raise InvalidOption(f"the evaluation failed: {log.error.message}")
-    # The log in memory may be without its samples.
+    # Read the file, because the log in memory may lack its samples.
     return Result.read(os.path.normpath(log.location)) if "://" not in log.location else Result.read(log.location)
 
 

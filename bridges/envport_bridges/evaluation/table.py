@@ -31,14 +31,14 @@ def show_estimate(estimate: Estimate, *, percent: bool = False) -> str:
 
 
 def short(text: str, most: int = 60) -> str:
-    """Text of an environment or a program as one line without control characters."""
+    """One line of text from an environment or a program, without control characters."""
     text = _CONTROL.sub(" ", text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def print_results(results: Sequence[Result]) -> None:
-    """Print results side by side, and where their logs lie."""
-    # What is not a terminal has no width of its own: there, nothing is broken or cut.
+    """Print results side by side, and the locations of their logs."""
+    # Only a terminal has a width. Elsewhere, do not wrap or cut lines.
     console = Console(highlight=False)
     console = console if console.is_terminal else Console(highlight=False, width=250)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -54,7 +54,7 @@ def print_results(results: Sequence[Result]) -> None:
         "tokens",
         "time",
         "infrastructure failures",
-    ]  # means of the episodes, but for the last
+    ]  # all but the last are means of the episodes
     for column in columns:
         table.add_column(column, justify="right")
     for result in results:

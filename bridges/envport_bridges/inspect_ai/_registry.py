@@ -1,4 +1,4 @@
-"""What Inspect finds by the entry point group `inspect_ai`."""
+"""The objects that Inspect finds through the entry point group `inspect_ai`."""
 
 from envport_bridges.inspect_ai.scorer import outcome
 from envport_bridges.inspect_ai.solver import play

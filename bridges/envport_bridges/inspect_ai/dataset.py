@@ -1,4 +1,4 @@
-"""The samples of an evaluation: which episodes are played, under ids that stay the same."""
+"""The samples of an evaluation: the episodes to play, with stable ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from envport_bridges.playing.place import Place
 __all__ = ["CLUSTER", "Selection", "dataset", "seed_of"]
 
 CLUSTER = "task"
-"""The key of the samples' metadata that says which of them share a task, so that they are not independent."""
+"""Metadata key for the task of a sample. Samples that share a task are not statistically independent."""
 
 _DEFAULT_SAMPLES = 100
 _MOST_SAMPLES = 10_000
@@ -24,13 +24,13 @@ _PAGE = 1_000
 
 @dataclass(frozen=True)
 class Selection:
-    """Which episodes are played: those of the training bridge's dataset for the same arguments.
+    """Which episodes are played. The training bridge's dataset has the same episodes for the same arguments.
 
     Attributes:
         split: The split of the tasks; the first one if not given.
-        num_tasks: How many samples. Beyond the number of tasks, tasks come again with another seed. All tasks once if
-            not given, or 100 samples if the environment has no tasks.
-        seed: Makes the samples' seeds.
+        num_tasks: How many samples. If there are more samples than tasks, tasks repeat with other seeds. If not given,
+            all tasks once, or 100 samples if the environment has no tasks.
+        seed: The samples' seeds are made from it.
     """
 
     split: str | None = None
@@ -47,7 +47,7 @@ def dataset(place: Place, info: EnvironmentInfo, selection: Selection) -> Memory
     """The samples.
 
     Raises:
-        InvalidOption: There are none, or too many without being asked for.
+        InvalidOption: There are no samples, or too many tasks to play all of them by default.
         UnknownTask: There is no such split.
     """
     if selection.num_tasks is not None and selection.num_tasks < 1:

@@ -1,7 +1,7 @@
-"""An environment's tools as Inspect hands them to a model: the very schemas that the gateway lists.
+"""An environment's tools for Inspect, with exactly the schemas that the gateway lists.
 
-Inspect's own classes for tool schemas know a part of JSON Schema and drop the rest, references and bounds among them.
-Model providers get a schema by dumping it, so these dump what they were made from.
+Inspect's own classes for tool schemas support a part of JSON Schema and drop the rest, such as references and bounds.
+Model providers get a schema by dumping these classes. So the subclasses here dump the original schema.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Content = ContentText | ContentImage | ContentAudio
 
 
 class ExactParams(ToolParams):
-    """Tool parameters that dump the schema they were made from."""
+    """Tool parameters that dump their original schema."""
 
     _schema: dict[str, Any] = PrivateAttr(default_factory=dict[str, Any])
 
@@ -48,18 +48,18 @@ def _param(schema: Any) -> ToolParam:
     try:
         return ToolParam.model_validate(schema)
     except ValidationError:
-        # For display alone: what Inspect's model cannot hold is in what is dumped.
+        # Inspect's class cannot represent this schema. It is used for display only; the dump has the whole schema.
         return ToolParam()
 
 
 class ExactTool(ToolInfo):
-    """A tool whose parameters dump the schema they were made from."""
+    """A tool whose parameters dump their original schema."""
 
     parameters: SerializeAsAny[ToolParams] = Field(default_factory=ToolParams)
 
 
 def shown(tool: dict[str, Any]) -> ExactTool:
-    """A tool as the model is shown it.
+    """A tool as the model sees it.
 
     Args:
         tool: The tool as MCP lists it.
@@ -69,13 +69,13 @@ def shown(tool: dict[str, Any]) -> ExactTool:
 
 
 def playable(tool: dict[str, Any], seat: Seat) -> ToolDef:
-    """A tool as Inspect calls it. The gateway checks the arguments, so that its words are the ones that are read."""
+    """A tool as Inspect calls it. The gateway validates the arguments, so the model reads the gateway's messages."""
     return ToolDef(
         _Called(seat, tool["name"]).call,
         name=tool["name"],
         description=tool.get("description", ""),
         parameters=ToolParams(additionalProperties=True),
-        # The training bridge cuts nothing off either.
+        # No limit on the output, as in the training bridge.
         max_output=0,
     )
 
@@ -89,7 +89,7 @@ class _Called:
         try:
             reply = await self._seat.call(self._name, kwargs)
         except (OSError, UnicodeError) as error:
-            # Inspect would show these to the model as its own mistake.
+            # Convert the error: Inspect would show it to the model as the model's own mistake.
             raise GatewayUnreachable(f"no answer to a call: {error}") from error
         if reply.is_error:
             raise ToolError(reply.text)

@@ -1,4 +1,4 @@
-"""The names under which Inspect finds what is here: `envport_bridges/episode` and the like."""
+"""The names under which Inspect finds our objects, such as `envport_bridges/episode`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _PACKAGE = "envport_bridges"
 
 
 def qualified(name: str) -> str:
-    """The name to register.
+    """The name under which to register an object.
 
-    Inspect puts the package's name in front for what lies in site-packages. In an editable install it asks for a
-    distribution of the package's name, and ours has another; there, it is put in front here.
+    Inspect adds the package's name as a prefix for code in site-packages. In an editable install it looks for a
+    distribution with the package's name, but ours has another name. There, this function adds the prefix.
     """
     here = Path(__file__)
     installed = (*site.getsitepackages(), site.getusersitepackages())

@@ -1,4 +1,4 @@
-"""Who plays an episode: a model, a policy, or a whole agent."""
+"""The players of an episode: a model, a policy, or a whole agent."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = ["AgentPlayer", "Ending", "EpisodePlayer", "EpisodeToPlay", "ModelPlay
 
 @dataclass(frozen=True)
 class EpisodeToPlay:
-    """An episode that waits for its player.
+    """An open episode for a player.
 
     Attributes:
         environment: Name of the environment.
-        opened: The episode.
-        control: The control plane; players do not get it.
-        idle_seconds: After how long without a call the episode expires.
-        most_calls: After how many calls the player is stopped.
+        opened: The opened episode.
+        control: A client of the control plane; players do not get it.
+        idle_seconds: Seconds without a call after which the episode expires.
+        most_calls: Number of calls after which the player is stopped.
     """
 
     environment: str
@@ -57,8 +57,8 @@ class Ending:
     """Why a player stopped.
 
     Attributes:
-        reason: For a person to read.
-        refused: How many of its calls were refused, before or at the gateway; 0 where only the gateway knows.
+        reason: Text for people.
+        refused: How many of its calls were refused, before or at the gateway; 0 if only the gateway knows.
     """
 
     reason: str
@@ -66,22 +66,22 @@ class Ending:
 
 
 class EpisodePlayer(Protocol):
-    """Plays one episode to its end, or as far as it likes."""
+    """Plays one episode to its end, or until it stops by itself."""
 
     async def play(self, game: EpisodeToPlay, state: TaskState) -> Ending:
-        """Play an episode, over MCP alone.
+        """Play an episode, over MCP only.
 
         Raises:
-            EnvportError: The gateway failed; says nothing about the player.
+            EnvportError: The gateway failed. This is not the player's fault.
         """
         ...
 
 
 class ModelPlayer:
-    """The model that is evaluated, with the environment's tools and nothing else."""
+    """The evaluated model, with only the environment's tools."""
 
     async def play(self, game: EpisodeToPlay, state: TaskState) -> Ending:
-        """Let the model call tools until the episode is over or it calls none."""
+        """Let the model call tools until the episode is over or the model stops calling tools."""
         async with Seat.at(game.opened.mcp_url, game.opened.token) as seat:
             state.messages[-1] = ChatMessageUser(content=_opening(game))
             tools: list[ToolInfo] = [shown(tool) for tool in seat.tools]
@@ -118,7 +118,7 @@ def _opening(game: EpisodeToPlay) -> Any:
 
 
 class PolicyPlayer:
-    """A function.
+    """A policy, which is a function.
 
     Args:
         name: The policy; see `load_policy`.
@@ -128,7 +128,7 @@ class PolicyPlayer:
         self._policy = load_policy(name)
 
     async def play(self, game: EpisodeToPlay, state: TaskState) -> Ending:
-        """Let the policy play; its chance follows from the seed and the epoch."""
+        """Let the policy play. Its random numbers depend on the seed and the epoch."""
         async with Seat.at(game.opened.mcp_url, game.opened.token) as seat:
             first = "\n".join(map(text_of, game.opened.observation.content))
             rng = Random(f"{game.opened.seed}/{state.epoch}")
@@ -140,11 +140,11 @@ class PolicyPlayer:
 
 
 class AgentPlayer:
-    """A program.
+    """An agent, which is a program.
 
     Args:
         command: A preset's name or a command line; see `Agent.named`.
-        seconds: Its time for an episode.
+        seconds: Its time limit for an episode.
     """
 
     def __init__(self, command: str, seconds: float):
@@ -152,8 +152,8 @@ class AgentPlayer:
         self._seconds = seconds
 
     async def play(self, game: EpisodeToPlay, state: TaskState) -> Ending:
-        """Run the program in a folder of its own, and kill what is left of it."""
-        # What an agent left there may be its own to forbid deleting.
+        """Run the program in its own folder, and kill its remaining processes at the end."""
+        # Ignore errors: an agent may leave files that cannot be deleted.
         with tempfile.TemporaryDirectory(prefix="envport-agent-", ignore_cleanup_errors=True) as root:
             ended = await self._run(game, Path(root))
         transcript().info({"exit_code": ended.code, "output": ended.output}, source="agent")
@@ -181,7 +181,7 @@ class AgentPlayer:
 
 
 async def _keep_alive(game: EpisodeToPlay) -> None:
-    """Keep the episode from expiring while its agent thinks; what is over stays over."""
+    """Keep the episode from expiring while its agent thinks. This does not reopen an ended episode."""
     while True:
         await anyio.sleep(max(0.5, game.idle_seconds / 3))
         try:

@@ -50,7 +50,7 @@ def outcome(env: str, success_at: float = 1.0) -> Scorer:
 
 
 def _explanation(info: EpisodeInfo, state: TaskState) -> str:
-    # A closed episode is one that we closed because its player had stopped.
+    # "closed" means that we closed the episode because its player had stopped, so it did not end by itself.
     over = info.outcome is not None and info.outcome.reason != "closed"
     how = info.outcome.message if info.outcome is not None and over else "The episode was not played to its end."
     return f"{how} Here, {state.store.get(STOPPED)}."

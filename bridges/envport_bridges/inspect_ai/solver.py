@@ -1,4 +1,4 @@
-"""The solver: opens an episode, lets its player play it, and closes it whatever happened."""
+"""The solver: opens an episode, lets its player play it, and always closes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envport_bridges.playing.secrecy import hide_memory
 __all__ = ["EPISODE", "REFUSED", "STOPPED", "play"]
 
 EPISODE, STOPPED, REFUSED = "envport:episode", "envport:stopped", "envport:refused"
-"""Keys of the sample's store: the episode's handle, why its player stopped, how many calls were refused."""
+"""Keys in the sample's store: the episode's handle, why its player stopped, and how many calls were refused."""
 
 _PATIENCE = 30
 
@@ -87,7 +87,7 @@ class _Play:
                     split=chosen.get("split"),
                     task=chosen.get("task_index"),
                     seed=chosen["seed"],
-                    # A token of its own for every player: none needs more than its episode.
+                    # Every player gets its own token, which only allows playing its episode.
                     mint_token=self._minting or bool(place.token),
                 )
             except AtCapacity as full:

@@ -1,4 +1,4 @@
-"""The Inspect task: any environment, evaluated."""
+"""The Inspect task: evaluates any environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envport_bridges.playing.place import Place
 __all__ = ["IDENTITY", "episode"]
 
 IDENTITY = "envport"
-"""Key of the log's metadata that says what was measured."""
+"""Metadata key in the log for what was measured."""
 
 
 @task(name=qualified("episode"))
@@ -53,7 +53,7 @@ def episode(
         dataset=dataset(place, info, selection),
         solver=play(env, policy, agent, agent_seconds, max_calls),
         scorer=outcome(env, success_at),
-        # A lost episode is left out and counted; the others go on.
+        # A lost episode is not scored but counted, and the others go on.
         fail_on_error=False,
         name=info.name,
         version=info.version,

@@ -1,1 +1,1 @@
-"""Playing episodes without knowing what for: places, seats at an episode, policies, and programs that play."""
+"""Plays episodes, for any purpose: places, seats at an episode, policies, and agent programs."""

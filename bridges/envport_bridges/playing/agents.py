@@ -1,4 +1,4 @@
-"""Whole agents: any program that speaks MCP, and how it is told which episode to play."""
+"""Whole agents: any program that speaks MCP, and how it learns which episode to play."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _PLACEHOLDER = re.compile(r"\{(mcp_url|mcp_config|prompt|prompt_file|python)\}")
 
 @dataclass(frozen=True)
 class Mission:
-    """What an agent is given: one episode.
+    """The episode that an agent has to play, and its files.
 
     Attributes:
         mcp_url: MCP address of the episode.
-        token: Bearer token that plays this episode and opens nothing else.
-        prompt: What to do, with the first observation.
-        folder: An empty folder of the agent's own, where it runs.
-        notes: Another one, for the files that the command may name.
+        token: Bearer token that only allows playing this episode.
+        prompt: The task's prompt and the first observation.
+        folder: An empty folder, in which the agent runs.
+        notes: Another folder, for the files that the command may name.
     """
 
     mcp_url: str
@@ -58,11 +58,11 @@ class Mission:
 
 @dataclass(frozen=True)
 class Agent:
-    """A program that plays.
+    """A program that plays episodes.
 
     Attributes:
-        command: Its command line, split as a shell would, with placeholders; no shell runs it.
-        files: Settings that it reads from the folder where it runs, with the key of the server's address.
+        command: Its command line with placeholders. It is split as a shell would, but runs without a shell.
+        files: Settings files that it reads from its folder, each with the key for the server's address.
         settings: Environment variables that it needs.
     """
 
@@ -72,10 +72,10 @@ class Agent:
 
     @classmethod
     def named(cls, text: str) -> Agent:
-        """The preset of that name, or the command line itself.
+        """The preset with that name, or an agent for a command line.
 
         Raises:
-            InvalidOption: It is not a command line, or its program is not installed.
+            InvalidOption: The text is not a command line, or its program is not installed.
         """
         agent = PRESETS.get(text) or cls(text)
         try:
@@ -91,7 +91,7 @@ class Agent:
         return cls(_absolute(words), agent.files, agent.settings)
 
     def words(self, mission: Mission) -> list[str]:
-        """The words of the command, with the mission put in."""
+        """The arguments of the command, with the placeholders filled in."""
         values = {
             "mcp_url": mission.mcp_url,
             "mcp_config": str(mission.mcp_config),
@@ -112,7 +112,7 @@ class Agent:
             _write(mission.folder / name, json.dumps(settings, indent=2))
 
     def variables(self, mission: Mission) -> dict[str, str]:
-        """The agent's environment variables: ours without any token, and the mission."""
+        """The agent's environment variables: ours without any token, plus those of the mission."""
         return without_secrets(os.environ) | {
             **self.settings,
             "ENVPORT_MCP_URL": mission.mcp_url,
@@ -122,14 +122,14 @@ class Agent:
 
 
 def _absolute(words: list[str]) -> str:
-    """The command with its files as they are found from here: the agent runs in another folder."""
+    """The command with absolute file paths, because the agent runs in another folder."""
     found = [str(Path(word).resolve()) if "/" in word and Path(word).is_file() else word for word in words]
     return shlex.join(found)
 
 
 def _write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    # Only ours to read: the settings hold the token.
+    # Only our user may read the file, because it contains the token.
     file.touch(mode=0o600)
     file.write_text(text, encoding="utf-8")
 
@@ -138,7 +138,7 @@ PRESETS = {
     "claude-code": Agent(
         f"claude -p {{prompt}} --mcp-config {{mcp_config}} --strict-mcp-config --allowedTools mcp__{_SERVER}",
         {},
-        # It would keep the environment's tools back until the model searches for them.
+        # Otherwise it would hide the environment's tools until the model searches for them.
         {"ENABLE_TOOL_SEARCH": "false"},
     ),
     "codex": Agent(
@@ -149,9 +149,9 @@ PRESETS = {
     "gemini": Agent(
         "gemini -p {prompt}",
         {".gemini/settings.json": "httpUrl"},
-        # It ignores the settings of a folder that nobody told it to trust, and this one is new.
+        # Otherwise it would ignore the settings, because the new folder is not trusted.
         {"GEMINI_CLI_TRUST_WORKSPACE": "true"},
     ),
     "mcp": Agent("{python} -m envport_bridges.playing.plain_client"),
 }
-"""Agents that are known by a name."""
+"""Presets: agents by name."""

@@ -1,7 +1,7 @@
 """The process of a gateway that an evaluation starts for itself.
 
-The token comes in on standard input and is in no file, argument or variable that an agent under evaluation could read.
-The end of standard input ends the gateway, so that none is left behind.
+The token is read from standard input. So it is in no file, argument or variable that an evaluated agent could read.
+The gateway ends when standard input ends, so that no gateway is left behind.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from envport_bridges.playing.secrecy import hide_memory
 
 __all__ = ["main"]
 
-# The evaluation looks at every episode after its end, however many there are.
+# Keep all ended episodes, because the evaluation reads each one after its end.
 _LIMITS = Limits(max_ended=1_000_000)
 
 
 def main() -> None:
-    """Serve the environment that standard input names, and say where."""
+    """Serve the environment that standard input names, and print the address."""
     hide_memory()
     asked = json.loads(sys.stdin.readline())
     try:
         spec = _load(asked["reference"])
-        # The evaluation closes its episodes before it ends, so there is nobody to wait for.
+        # Do not wait for episodes at the end: the evaluation has already closed them.
         settings = Settings(port=0, limits=_LIMITS, drain_seconds=0)
         service = Service(settings, [spec], {"ENVPORT_TOKEN": asked["token"]})
     except EnvportError as error:
@@ -54,7 +54,7 @@ def _say(**words: object) -> None:
 
 
 def _end_with_input() -> None:
-    # Not through the stream: its lock would be held when Python ends.
+    # Read the descriptor directly: reading the stream would hold its lock when Python ends.
     os.read(sys.stdin.fileno(), 1)
     os.kill(os.getpid(), signal.SIGTERM)
 

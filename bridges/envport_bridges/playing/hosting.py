@@ -1,4 +1,4 @@
-"""Gateways that an evaluation starts for itself, each in a process of its own."""
+"""Gateways that an evaluation starts for itself, each in its own process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STOP_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Hosted:
-    """A gateway of our own, with a control token that nobody else has.
+    """A gateway that we started, with a control token that only we have.
 
     Attributes:
         url: Its address.
@@ -40,7 +40,7 @@ class Hosted:
         """Serve an environment on a free port of this machine's loopback address.
 
         Args:
-            reference: What `envport serve` takes.
+            reference: A reference as for `envport serve`.
 
         Raises:
             ConfigurationError: The environment cannot be served.
@@ -52,7 +52,7 @@ class Hosted:
             stdout=subprocess.PIPE,
             text=True,
             env=without_secrets(os.environ),
-            # Ctrl-C ends the evaluation first, which still closes its episodes.
+            # Keep Ctrl-C away from the gateway: the evaluation still has to close its episodes there.
             start_new_session=True,
         )
         _pipe(process.stdin).write(json.dumps({"reference": reference, "token": token}) + "\n")
@@ -67,7 +67,7 @@ class Hosted:
         return hosted
 
     def stop(self) -> None:
-        """Stop it. Stopping it again changes nothing."""
+        """Stop the gateway. Stopping it again changes nothing."""
         atexit.unregister(self.stop)
         if self.process.poll() is None:
             _pipe(self.process.stdin).close()

@@ -1,4 +1,4 @@
-"""Where an environment is evaluated: at a gateway that runs, or at one that is started for it."""
+"""Where an environment is evaluated: at a running gateway, or at one that is started for the evaluation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Place"]
 
 @dataclass(frozen=True)
 class Place:
-    """An environment of a gateway, and the token for its control plane.
+    """An environment at a gateway, and the token for the control plane.
 
     Attributes:
         url: Address of the gateway.
         name: Name of the environment.
         token: Token of the control plane, if the gateway has tokens.
-        hosted: The gateway, if it was started for this.
+        hosted: The gateway's process, if it was started for this place.
     """
 
     url: str
@@ -35,14 +35,14 @@ class Place:
 
     @classmethod
     def of(cls, env: str) -> Place:
-        """The place that a text names; the same text names the same place for as long as this process lives.
+        """The place for a reference. Within this process, the same text always gives the same place.
 
         Args:
             env: Address of an environment (`http://HOST/environments/NAME`), whose token is in `ENVPORT_TOKEN`; or
-                what `envport serve` takes, which is then started in place.
+                a reference as for `envport serve`, for which a gateway is started.
 
         Raises:
-            InvalidOption: It is an address, but not that of an environment.
+            InvalidOption: The address is not that of an environment.
             ConfigurationError: The environment cannot be served.
         """
         place = cls._open.get(env)
@@ -66,7 +66,7 @@ class Place:
 
     @classmethod
     def stop_all(cls) -> None:
-        """Stop the gateways that were started in place."""
+        """Stop the gateways that were started for places."""
         for place in cls._open.values():
             if place.hosted is not None:
                 place.hosted.stop()
@@ -74,11 +74,11 @@ class Place:
 
     def control(self) -> AsyncClient:
         """A client of the control plane."""
-        # Empty means none: the client would otherwise take the variable's.
+        # Pass an empty token for none. With `None`, the client would use `ENVPORT_TOKEN`.
         return AsyncClient(self.url, token=self.token or "")
 
     def control_sync(self) -> Client:
-        """The same, for code that waits."""
+        """A sync client of the control plane."""
         return Client(self.url, token=self.token or "")
 
     def info(self) -> EnvironmentInfo:
@@ -86,16 +86,16 @@ class Place:
 
         Raises:
             GatewayUnreachable: The gateway does not answer.
-            UnknownEnvironment: It serves no such environment.
+            UnknownEnvironment: The gateway does not serve this environment.
         """
         with self.control_sync() as control:
             return control.environment(self.name)
 
     def require_tokens(self) -> None:
-        """Make sure that a program without the control token gets nothing from the control plane.
+        """Check that the control plane refuses requests without the control token.
 
         Raises:
-            InvalidAccess: The gateway answers whoever asks.
+            InvalidAccess: The gateway answers without a token.
         """
         with Client(self.url, token="") as anyone:
             try:

@@ -1,4 +1,4 @@
-"""The agent `mcp`: a plain MCP client that calls tools at random. It knows what every agent is told, and no more."""
+"""The agent `mcp`: a plain MCP client that calls tools at random. It gets the same information as every agent."""
 
 from __future__ import annotations
 

@@ -26,15 +26,15 @@ PolicyCall: TypeAlias = tuple[str, dict[str, Any]]
 
 @dataclass
 class View:
-    """What a policy sees: what a model would see, and a source of chance.
+    """What a policy sees: the same as a model, and a random number generator.
 
     Attributes:
         environment: Name of the environment.
-        prompt: What the player is told to do.
+        prompt: The task's prompt.
         tools: The tools, as MCP lists them.
-        observation: The latest observation as text; the first one before any call.
-        rng: Random numbers that follow from the episode's seed and its epoch.
-        history: The calls so far, each with what it answered.
+        observation: The latest observation as text; before any call, the first observation.
+        rng: Random number generator, seeded from the episode's seed and its epoch.
+        history: The calls so far, each with its answer.
     """
 
     environment: str
@@ -46,11 +46,11 @@ class View:
 
 
 Policy: TypeAlias = Callable[[View], PolicyCall | Awaitable[PolicyCall | None] | None]
-"""Gives the next call, or `None` to stop."""
+"""Returns the next call, or `None` to stop."""
 
 
 def random_calls(view: View) -> PolicyCall | None:
-    """Any tool, with any arguments that its schema accepts."""
+    """Call a random tool with random arguments that its schema accepts."""
     if not view.tools:
         return None
     tool = view.rng.choice(view.tools)
@@ -58,7 +58,7 @@ def random_calls(view: View) -> PolicyCall | None:
 
 
 def no_op(view: View) -> PolicyCall | None:
-    """Nothing at all: what an episode is worth by itself."""
+    """Call nothing. It measures the reward of an episode without a player."""
     return None
 
 
@@ -95,7 +95,7 @@ def _module(where: str, name: str) -> ModuleType:
             raise ImportError(f"{where} is not a Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
-        # As for a script: it finds what lies beside it.
+        # Let the file import modules from its own folder, as a script can.
         sys.path.insert(0, str(Path(where).resolve().parent))
         spec.loader.exec_module(module)
         return module
@@ -104,7 +104,7 @@ def _module(where: str, name: str) -> ModuleType:
 
 
 async def play_policy(policy: Policy, view: View, seat: Seat, most_calls: int) -> str:
-    """Let a policy play until the episode is over, it stops, or it has made its calls; says which."""
+    """Let a policy play until the episode is over, the policy stops, or it reaches `most_calls`. Returns the reason."""
     while not seat.over:
         if seat.calls >= most_calls:
             return f"the player was stopped after {most_calls} calls"

@@ -1,4 +1,4 @@
-"""Programs that play an episode: started, bounded in time, and gone at the end with all that they started."""
+"""Runs programs that play an episode. They have a time limit, and all of their processes are killed at the end."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Ended:
     """How a program ended.
 
     Attributes:
-        code: Its exit code; `None` if its time was over.
-        output: The end of what it wrote, to standard output and to standard error.
+        code: Its exit code; `None` if it exceeded its time limit.
+        output: The end of its standard output and standard error.
     """
 
     code: int | None
@@ -31,16 +31,16 @@ class Ended:
 
 
 async def run_bounded(words: Sequence[str], *, cwd: Path, env: Mapping[str, str], seconds: float, log: Path) -> Ended:
-    """Run a program, and kill its whole process tree when it ends, when its time is over, or when we are cancelled.
+    """Run a program. Kill its process tree when it ends, exceeds its time limit, or this coroutine is cancelled.
 
     Args:
         words: The program and its arguments.
-        cwd: Where it runs.
-        env: Its environment variables, all of them.
-        seconds: Its time.
-        log: File for what it writes. Not a pipe: a process that got away could keep one open.
+        cwd: Its working directory.
+        env: All of its environment variables.
+        seconds: Its time limit.
+        log: File for its output. A pipe could be kept open by a process that was not killed.
     """
-    # Isolated, so that nothing in the program's folder or variables changes the supervisor.
+    # Isolated mode, so that the program's folder and variables cannot change the supervisor.
     command = [sys.executable, "-I", "-S", str(_SUPERVISOR), *words]
     code: int | None = None
     with log.open("wb") as sink:
@@ -51,7 +51,7 @@ async def run_bounded(words: Sequence[str], *, cwd: Path, env: Mapping[str, str]
             stdin=subprocess.PIPE,
             stdout=sink,
             stderr=subprocess.STDOUT,
-            # Ctrl-C is ours to handle: it would end the supervisor before its work is done.
+            # Keep Ctrl-C away from the supervisor, which would end before it has killed the program. We handle Ctrl-C.
             start_new_session=True,
         )
         try:

@@ -1,4 +1,4 @@
-"""References to files that mean the same from every folder: a resumed evaluation runs in another one."""
+"""Makes references to files absolute, because a resumed evaluation may run in another folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILE = re.compile(r"[^\s'\"=]*/([^\s'\"/]+)")
 
 
 def from_anywhere(reference: str) -> str:
-    """A reference to an environment or a policy with its file's path made absolute.
+    """A reference to an environment or a policy, with an absolute path.
 
     Args:
         reference: `[NAME=]./file.py:Attribute[?options]`; any other text stays as it is.
@@ -26,5 +26,5 @@ def from_anywhere(reference: str) -> str:
 
 
 def names_only(text: str) -> str:
-    """A command line or reference without folders and without quotes around placeholders, for display."""
+    """A command line or reference for display, without folders and without quotes around placeholders."""
     return _QUOTED.sub(r"\1", _FILE.sub(r"\1", text))

@@ -1,4 +1,4 @@
-"""A player's place at an episode: its tools and calls, over MCP and nothing else."""
+"""A player's access to an episode: its tools and calls, over MCP only."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _UNKNOWN_TOOL = -32602
 
 @dataclass(frozen=True)
 class SeatReply:
-    """What a call answered.
+    """The answer to a call.
 
     Attributes:
         content: MCP content blocks.
-        is_error: The gateway or the environment refused.
-        over: The episode takes no more calls.
+        is_error: The gateway or the environment refused the call.
+        over: The episode accepts no more calls.
     """
 
     content: tuple[ContentBlock, ...]
@@ -38,17 +38,17 @@ class SeatReply:
 
     @property
     def text(self) -> str:
-        """What is there to read, joined by newlines."""
+        """The text blocks, joined by newlines."""
         return "\n".join(map(text_of, self.content))
 
 
 class Seat:
-    """An open MCP connection to one episode; made by `Seat.at`.
+    """An open MCP connection to one episode, made by `Seat.at`.
 
     Attributes:
         tools: The tools, as the gateway lists them.
         calls: How many calls were made.
-        over: Whether the episode takes no more calls.
+        over: Whether the episode accepts no more calls.
     """
 
     def __init__(self, client: Client, tools: list[dict[str, Any]]):
@@ -64,7 +64,7 @@ class Seat:
 
         Args:
             url: The address.
-            token: Bearer token that plays it.
+            token: Bearer token that allows playing it.
             patience: Seconds to wait for an answer.
         """
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -80,7 +80,7 @@ class Seat:
         """Call a tool.
 
         Raises:
-            GatewayUnreachable: There was no answer that a gateway would give.
+            GatewayUnreachable: There was no answer, or it did not come from a gateway.
         """
         self.calls += 1
         try:

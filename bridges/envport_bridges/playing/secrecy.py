@@ -1,4 +1,4 @@
-"""Keeping this process's memory from programs that run as the same user."""
+"""Hides this process's memory from programs that run as the same user."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _PR_SET_DUMPABLE = 4
 
 
 def hide_memory() -> None:
-    """Close this process's memory and environment variables to others of the same user, where Linux can."""
+    """On Linux, hide this process's memory and environment variables from other processes of the same user."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

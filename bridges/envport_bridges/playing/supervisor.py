@@ -1,10 +1,10 @@
-"""Runs one command and leaves no process of it behind. A script of its own: it needs nothing but the standard library.
+"""Runs one command and leaves none of its processes behind. A standalone script that needs only the standard library.
 
     python supervisor.py WORD...
 
-Whatever the command starts is a descendant of this process and stays one: on Linux, orphans come back to a subreaper,
-whichever session or process group they moved to. The end of standard input ends the command, so that nothing survives
-whoever asked for it. The exit code is the command's, 128 and the signal's number if it was killed.
+All processes that the command starts stay descendants of this process. On Linux, orphans become children of the
+nearest subreaper, whatever their session or process group. The end of standard input ends the command, so that it
+never outlives its caller. The exit code is that of the command, or 128 plus the signal's number if it was killed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOT_FOUND = 127
 
 
 def main(words: list[str]) -> int:
-    """Run a command to its end, or to the end of standard input, and kill what is left of it."""
+    """Run a command until it ends or standard input ends, then kill its remaining processes."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -53,7 +53,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _kill_descendants() -> None:
-    """Kill and reap until nothing is left: what is killed may just have started another one."""
+    """Kill and reap until no descendant is left. A killed process may just have started another one."""
     while True:
         for pid in _descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -68,7 +68,7 @@ def _descendants(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # The command's name stands in brackets and may hold anything, brackets too.
+            # The command's name is in brackets and may itself contain brackets, so split at the last one.
             fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
             children.setdefault(int(fields[1]), []).append(int(entry.name))
     found: list[int] = []
@@ -83,5 +83,5 @@ def _descendants(root: int) -> list[int]:
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stderr.flush()
-    # Without the thread that still waits for input.
+    # Exit at once, because the other thread still waits for input.
     os._exit(code)

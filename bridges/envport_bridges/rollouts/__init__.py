@@ -1,1 +1,1 @@
-"""Episodes opened and played from Python, in this process or through a gateway, for any trainer."""
+"""Opens and plays episodes from Python, in this process or through a gateway. For any trainer."""

@@ -1,4 +1,4 @@
-"""The seam between the bridge and whatever runs the episodes: this process, or a gateway."""
+"""The interface between the bridge and what runs the episodes: this process, or a gateway."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["CallReply", "EpisodeSource", "OpenRequest", "RolloutEpisode", "Rollo
 
 @dataclass(frozen=True)
 class RolloutTarget:
-    """Where an environment is, and how the bridge treats it. Picklable, and equal for equal connections.
+    """Where an environment is, and how the bridge treats it. Picklable; targets with the same fields are equal.
 
     Attributes:
-        where: URL of the environment on a gateway, or a reference as `envport serve` takes it.
+        where: URL of the environment on a gateway, or a reference as for `envport serve`.
         token: Bearer token for the gateway.
-        patience: Seconds to wait for a gateway that is away or full, before an episode is given up.
-        keep_alive: Seconds for which an episode that is not called is kept from expiring.
-        call_seconds: Seconds after which a call that is not answered counts as lost.
+        patience: Seconds to wait for a gateway that is unreachable or full, before giving up on an episode.
+        keep_alive: Seconds for which an episode without calls is kept from expiring.
+        call_seconds: Seconds after which an unanswered call counts as lost.
         connections: Connections to the gateway that all episodes share.
     """
 
@@ -39,7 +39,7 @@ class RolloutTarget:
 
 @dataclass(frozen=True)
 class OpenRequest:
-    """What an episode is opened with.
+    """The choices for a new episode.
 
     Attributes:
         seed: The seed.
@@ -54,11 +54,11 @@ class OpenRequest:
 
 @dataclass(frozen=True)
 class RolloutEpisode:
-    """An episode that was opened.
+    """An open episode.
 
     Attributes:
         episode_id: The handle.
-        address: Where its calls go: an MCP URL, or the handle again.
+        address: Where its calls go: an MCP URL at a gateway, or the handle in this process.
         observation: The first observation.
         seed: The seed in use.
     """
@@ -71,12 +71,12 @@ class RolloutEpisode:
 
 @dataclass(frozen=True, slots=True)
 class CallReply:
-    """What a tool call gave.
+    """The result of a tool call.
 
     Attributes:
         content: MCP content blocks.
-        structured: The same as data, where the environment returned data.
-        is_error: The environment, or the gateway on its behalf, refused.
+        structured: The same as data, if the environment returned data.
+        is_error: The environment, or the gateway on its behalf, refused the call.
         reward: Reward of the step.
         outcome: How the episode ended, if this call ended it.
     """
@@ -92,11 +92,11 @@ class EpisodeSource(Protocol):
     """Runs episodes of one environment. All methods run on the bridge's own event loop."""
 
     async def start(self) -> None:
-        """Get ready; called once, before anything else."""
+        """Prepare. Called once, before any other method."""
         ...
 
     def expect(self, info: EnvironmentInfo) -> None:
-        """Take note of the tools that are going to be called."""
+        """Prepare for calls of the environment's tools."""
         ...
 
     async def describe(self) -> EnvironmentInfo:
@@ -104,7 +104,7 @@ class EpisodeSource(Protocol):
 
         Raises:
             GatewayUnreachable: There was no usable answer.
-            UnknownEnvironment: It is not there.
+            UnknownEnvironment: There is no such environment.
         """
         ...
 
@@ -120,10 +120,10 @@ class EpisodeSource(Protocol):
         """Open an episode.
 
         Raises:
-            AtCapacity: There is no room now.
+            AtCapacity: There is no free capacity now.
             GatewayUnreachable: There was no usable answer.
-            EpisodeFailed: The environment broke.
-            RequestError: The request makes no sense.
+            EpisodeFailed: The environment failed.
+            RequestError: The request is not valid.
         """
         ...
 
@@ -133,15 +133,15 @@ class EpisodeSource(Protocol):
         Raises:
             InvalidArguments: The gateway refused the arguments.
             EpisodeOver: The episode has ended.
-            UnknownEpisode: The gateway does not have it any more.
-            UnknownTool: The environment has no such tool any more.
-            EpisodeFailed: The environment broke.
-            GatewayUnreachable: There was no usable answer; whether the call was played is not known.
+            UnknownEpisode: The gateway no longer has the episode.
+            UnknownTool: The environment no longer has this tool.
+            EpisodeFailed: The environment failed.
+            GatewayUnreachable: There was no usable answer; it is not known whether the call was executed.
         """
         ...
 
     async def keep_alive(self, episode: RolloutEpisode) -> None:
-        """Say that the episode is still in use."""
+        """Tell the gateway that the episode is still in use."""
         ...
 
     async def close(self, episode: RolloutEpisode) -> None:
@@ -149,5 +149,5 @@ class EpisodeSource(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
         ...

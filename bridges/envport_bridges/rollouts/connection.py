@@ -1,4 +1,4 @@
-"""What all environment instances of one target share: the event loop, the connections, the care for open episodes."""
+"""Shared by all environment instances of one target: the event loop, the connections and the open episodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LISTING_SECONDS = 60.0
 
 
 class Connection:
-    """The episodes of one target, as this process holds them.
+    """The episodes that this process holds at one target.
 
     Args:
         target: Where the environment is.
@@ -60,11 +60,11 @@ class Connection:
         return asyncio.get_running_loop().time()
 
     async def describe(self) -> EnvironmentInfo:
-        """The environment; waits for a gateway that is away, as long as the target's patience lasts.
+        """The environment. If the gateway is unreachable, wait up to the target's `patience`.
 
         Raises:
-            GatewayUnreachable: It stayed away.
-            UnknownEnvironment: It is not there.
+            GatewayUnreachable: The gateway stayed unreachable.
+            UnknownEnvironment: There is no such environment.
         """
         deadline = self.now() + self.target.patience
         wait = _FIRST_WAIT
@@ -78,13 +78,13 @@ class Connection:
             wait = min(2 * wait, _LONGEST_WAIT)
 
     async def open(self, request: OpenRequest) -> RolloutEpisode:
-        """Open an episode; waits for a gateway that is away or full, as long as the target's patience lasts.
+        """Open an episode. If the gateway is unreachable or full, wait up to the target's `patience`.
 
-        Once patience has run out, others try only once, until one succeeds: a trainer that resets its environments
-        one after another is not held up by each of them.
+        After one episode has waited in vain, later ones try only once, until one succeeds. So a trainer that resets
+        its environments one after another does not wait for each of them.
 
         Raises:
-            EnvportError: It could not be opened.
+            EnvportError: The episode could not be opened.
         """
         deadline = self.now() + (0.0 if self._gave_up else self.target.patience)
         wait = _FIRST_WAIT
@@ -107,16 +107,16 @@ class Connection:
         self._held[episode.episode_id] = _Held(episode, self.now())
 
     def used(self, episode: RolloutEpisode) -> None:
-        """Note that the trainer used an episode just now."""
+        """Record that the trainer just used an episode."""
         if held := self._held.get(episode.episode_id):
             held.used = held.contacted = self.now()
 
     def suspect(self) -> None:
-        """Something went wrong: compare the tool listing before the next episode."""
+        """Compare the tool listing before the next episode, because something went wrong."""
         self._listing_checked = float("-inf")
 
     async def check_listing(self, expected: EnvironmentInfo) -> None:
-        """Say loudly if the gateway's tools are no longer those that the model is shown. Now and then is enough."""
+        """Log it if the gateway's tools are no longer those that the model is shown. Checks only from time to time."""
         if self.now() - self._listing_checked < _LISTING_SECONDS:
             return
         self._listing_checked = self.now()
@@ -141,12 +141,12 @@ class Connection:
         )
 
     def release(self, episode: RolloutEpisode, *, ended: bool) -> None:
-        """Let go of an episode, without waiting for it. One that has ended holds nothing that needs closing."""
+        """Close an episode without waiting for it. An ended episode needs no closing."""
         if self._held.pop(episode.episode_id, None) is not None and not ended:
             self.spawn(self._close(episode))
 
     def spawn(self, work: Coroutine[Any, Any, ResultT]) -> asyncio.Task[ResultT]:
-        """Run a coroutine beside everything else."""
+        """Run a coroutine in the background."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._settled)
@@ -154,7 +154,7 @@ class Connection:
 
     def _settled(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        # Whoever wants the result asks for it; nobody else is to be told of a failure.
+        # Retrieve the exception so that asyncio does not log it; callers that need the result await the task.
         if not task.cancelled():
             task.exception()
 
@@ -165,7 +165,7 @@ class Connection:
             logger.debug("episode %s could not be closed: %s", episode.episode_id, error)
 
     def keep_alive(self, idle_seconds: float) -> None:
-        """Keep open episodes from expiring from now on. Further calls change nothing."""
+        """Start to keep open episodes from expiring. Further calls change nothing."""
         if not self._keeping:
             self._keeping = True
             self.loop.submit(self._keep_alive_forever(idle_seconds / 3))
@@ -186,10 +186,10 @@ class Connection:
                     logger.debug("episode %s could not be kept alive: %s", held.episode.episode_id, error)
 
     def stop(self) -> None:
-        """Close every episode and let go of the target."""
+        """Close every episode and the connections."""
         try:
             self.loop.run(self._stop(), _CLOSING_SECONDS)
-        except Exception as error:  # At exit there is nobody left who could handle it.
+        except Exception as error:  # At exit, no caller is left that could handle it.
             logger.debug("%s was not left in order: %r", self.target.where, error)
         self.loop.stop()
 
@@ -201,7 +201,7 @@ class Connection:
 
 
 class _Held:
-    """An open episode, and when it was last used by the trainer and last heard of by the gateway."""
+    """An open episode, and the times of its last use by the trainer and of its last request to the gateway."""
 
     def __init__(self, episode: RolloutEpisode, now: float):
         self.episode = episode
@@ -221,10 +221,10 @@ _lock = threading.Lock()
 
 
 def connect(target: RolloutTarget) -> Connection:
-    """The connection of this process to a target; made at the first call.
+    """The connection of this process to a target, made at the first call.
 
     Raises:
-        EnvportError: The target makes no sense.
+        EnvportError: The target is not valid.
     """
     with _lock:
         if target not in _connections:
@@ -238,7 +238,7 @@ def _stop_all() -> None:
 
 
 def _forget_all() -> None:
-    # A forked child has the objects, but neither the threads nor the right to close the parent's episodes.
+    # A forked child inherits the objects but not their threads, and it must not close the parent's episodes.
     global _lock
     _lock = threading.Lock()
     _connections.clear()

@@ -1,4 +1,4 @@
-"""Episodes in this process, without a server: the gateway's own table of episodes, called directly."""
+"""Episodes in this process, without a server. It calls the gateway's own table of episodes directly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from envport_bridges.rollouts.backend import CallReply, OpenRequest, RolloutEpis
 __all__ = ["LocalEpisodes"]
 
 _PRINCIPAL = "trainer"
-# Nobody but the bridge uses these episodes, and it closes them itself.
+# Practically no limits: only the bridge uses these episodes, and it closes them itself.
 _LIMITS = Limits(max_episodes=1_000_000, idle_seconds=30 * 24 * 3600.0, max_ended=1_000)
 
 
@@ -23,7 +23,7 @@ class LocalEpisodes:
     """An `EpisodeSource` in this process.
 
     Args:
-        target: Names the environment.
+        target: The target with the environment's reference.
     """
 
     def __init__(self, target: RolloutTarget):
@@ -44,7 +44,7 @@ class LocalEpisodes:
             await self._stopping.wait()
 
     def expect(self, info: EnvironmentInfo) -> None:
-        """The tools are known here."""
+        """Do nothing: the tools are already known here."""
 
     async def describe(self) -> EnvironmentInfo:
         """The environment: tools, splits, limits."""
@@ -94,7 +94,7 @@ class LocalEpisodes:
         )
 
     async def keep_alive(self, episode: RolloutEpisode) -> None:
-        """Nothing expires here."""
+        """Do nothing: these episodes do not expire."""
 
     async def close(self, episode: RolloutEpisode) -> None:
         """Close an episode."""

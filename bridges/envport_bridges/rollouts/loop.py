@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that have none."""
+"""An event loop in its own thread, for callers without one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ResultT = TypeVar("ResultT")
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:  # Not made for Windows.
+    except ImportError:  # uvloop does not exist for Windows.
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 
@@ -59,13 +59,13 @@ class BackgroundLoop:
         """Run a coroutine and wait for its result.
 
         Raises:
-            TimeoutError: It took longer than `timeout` seconds, and was cancelled.
+            TimeoutError: It took longer than `timeout` seconds and was cancelled.
         """
         future = self.submit(work)
         try:
             return future.result(timeout)
         except BaseException:
-            # The caller stopped waiting, for lack of time or because it was interrupted.
+            # The caller no longer waits, after a timeout or an interrupt.
             future.cancel()
             raise
 

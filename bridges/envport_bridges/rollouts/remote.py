@@ -1,4 +1,4 @@
-"""Episodes behind a gateway: opened over its control plane, played over MCP."""
+"""Episodes at a gateway: opened over its control plane, played over MCP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ except ImportError:
 
 __all__ = ["RemoteEpisodes"]
 
-# Less than what servers keep an idle connection for, so that none is closed just as it is used.
+# Shorter than the idle timeout of servers, so that a server does not close a connection just as it is used.
 _KEPT_CONNECTION_SECONDS = 3.0
 _CONNECT_SECONDS = 10.0
 _CONTROL_SECONDS = 60.0
@@ -32,13 +32,13 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 
 
 class RemoteEpisodes:
-    """An `EpisodeSource` behind a gateway, over a few connections that all episodes share.
+    """An `EpisodeSource` at a gateway. All episodes share a few connections.
 
     Args:
         target: URL of the environment, and the token.
 
     Raises:
-        ConfigurationError: The URL names no environment.
+        ConfigurationError: The URL does not name an environment.
     """
 
     def __init__(self, target: RolloutTarget):
@@ -49,12 +49,12 @@ class RemoteEpisodes:
         self._calls: dict[str, ToolCall] = {}
         self._ids = secrets.token_hex(8)
         self._numbers = itertools.count()
-        # Patience has run out: until somebody is reached, calls are sent once and no more.
+        # True after a call has waited in vain. Until the gateway answers again, calls are sent only once.
         self._away = False
         self._http: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        """Make the pool of connections."""
+        """Create the pool of connections."""
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._target.connections, keepalive_timeout=_KEPT_CONNECTION_SECONDS),
             headers=self._headers,
@@ -77,7 +77,7 @@ class RemoteEpisodes:
         return TaskPage.model_validate(await self._control("GET", f"{self._environment}/tasks?{query}"))
 
     async def open(self, request: OpenRequest) -> RolloutEpisode:
-        """Open an episode whose results carry rewards."""
+        """Open an episode whose results contain rewards."""
         body: dict[str, Any] = {"environment": self._name, "reward_in_meta": True}
         chosen = {"split": request.split, "task": request.task, "seed": request.seed}
         opened = await self._control(
@@ -103,7 +103,7 @@ class RemoteEpisodes:
                     *await self._send("POST", episode.address, body, headers, self._target.call_seconds)
                 )
             except GatewayUnreachable as error:
-                # Because the call has a name, it is played once, however often it is sent: to another replica, too.
+                # The call has an id, so it is executed once even if it is sent again, also to another replica.
                 waited = time.monotonic() - began + pause
                 if self._away or isinstance(error.__cause__, TimeoutError) or waited > self._target.patience:
                     self._away = True
@@ -118,7 +118,7 @@ class RemoteEpisodes:
                 return reply
 
     async def keep_alive(self, episode: RolloutEpisode) -> None:
-        """Start the idle limit of an episode anew."""
+        """Restart the idle time of an episode."""
         await self._control("POST", f"/episodes/{episode.episode_id}/keepalive")
 
     async def close(self, episode: RolloutEpisode) -> None:
@@ -135,7 +135,7 @@ class RemoteEpisodes:
         return f"/environments/{quote(self._name, safe='')}"
 
     def _address(self, episode_id: str, mcp_url: str) -> str:
-        """Where an episode is played. The token goes to no other host than the one that it was given for."""
+        """Where an episode is played. Always at the target's own address, so that no other host gets the token."""
         if mcp_url.startswith(f"{self._base}/"):
             return mcp_url
         return f"{self._base}/episodes/{quote(episode_id, safe='')}/mcp"
@@ -143,7 +143,7 @@ class RemoteEpisodes:
     async def _control(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         data = json.dumps(body).encode("ascii") if body is not None else None
         headers = {"Content-Type": "application/json"} if data is not None else {}
-        # How long a call may take says nothing of opening an episode.
+        # Opening an episode may take longer than a call, so a short call limit must not apply here.
         seconds = max(self._target.call_seconds, _CONTROL_SECONDS)
         status, _, answer = await self._send(method, f"{self._base}{path}", data, headers, seconds)
         try:

@@ -1,6 +1,6 @@
-"""A tool call of MCP revision 2026-07-28 as bytes, and its answer: what the hot path needs and no more.
+"""Tool calls of MCP revision 2026-07-28 and their answers as bytes, with only what the hot path needs.
 
-See "Streamable HTTP" and "Tools" in the specification. `mcp.Client` does the same and more, for four times the time.
+See "Streamable HTTP" and "Tools" in the specification. `mcp.Client` does more, and takes four times as long.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _VERSION = "2026-07-28"
 
 @dataclass(frozen=True)
 class ToolCall:
-    """What every call of one tool has in common.
+    """The part that all calls of one tool share.
 
     Attributes:
         headers: Headers of the request.
-        before: The body up to the name of the call.
+        before: The body up to the id of the call.
         between: The body from there to the arguments.
-        mirrored: Arguments that also go into headers, by their place (`x-mcp-header` in the schema).
+        mirrored: Arguments that are also sent as headers, by their place in the schema (`x-mcp-header`).
     """
 
     headers: dict[str, str]
@@ -74,11 +74,11 @@ class ToolCall:
         return self.headers | mcp_param_headers(self.mirrored, arguments) if self.mirrored else self.headers
 
     def body(self, arguments: Mapping[str, Any], call_id: str) -> bytes:
-        """The body of a call; ASCII, so that lone surrogates survive.
+        """The body of a call. It is ASCII, so that lone surrogates survive.
 
         Args:
             arguments: The arguments.
-            call_id: Names the call, so that it is played once even if it is sent twice: letters and digits.
+            call_id: Id of the call, of letters and digits. A call that is sent twice is executed once.
         """
         sent = json.dumps(arguments, allow_nan=False).encode("ascii")
         return b"".join((self.before, call_id.encode("ascii"), self.between, sent, b"}}"))
@@ -88,8 +88,8 @@ def read_answer(status: int, content_type: str, body: bytes) -> CallReply:
     """Read the answer to a tool call.
 
     Raises:
-        EnvportError: The gateway's refusal, as the class that it raised there.
-        GatewayUnreachable: This is no gateway's answer.
+        EnvportError: The gateway's error, as the same class.
+        GatewayUnreachable: The answer does not come from a gateway.
     """
     message = _message(body, streamed=content_type.startswith("text/event-stream"))
     if isinstance(result := message.get("result"), dict):
@@ -108,7 +108,7 @@ def read_answer(status: int, content_type: str, body: bytes) -> CallReply:
 
 def _message(body: bytes, *, streamed: bool) -> dict[str, Any]:
     if streamed:
-        # Progress comes first, the answer last, each on a line of its own.
+        # Each event is one line: progress first, the answer last.
         body = next((line[5:] for line in reversed(body.splitlines()) if line.startswith(b"data:")), b"")
     try:
         message = json.loads(body)

@@ -1,4 +1,4 @@
-"""The bench: what a call, an opened episode and an idle one cost the gateway, beside the floors, in one run."""
+"""The benchmark: the cost of a call, an opened episode and an idle episode, compared with minimal servers."""
 
 from envport.bench.measure import MeasuringPlan
 from envport.bench.report import Report

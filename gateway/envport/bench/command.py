@@ -1,4 +1,4 @@
-"""The bench on the command line."""
+"""The benchmark on the command line."""
 
 from __future__ import annotations
 

@@ -38,27 +38,27 @@ from envport.bench.load import BadAnswer, LoadCaller, Refused
 __all__ = ["CrowdsPlan", "measure"]
 
 _FAULTS = (BadAnswer, aiohttp.ClientError, OSError, TimeoutError)
-# What the gateway may be late by when it expires what idles.
+# How late the gateway may expire an idle episode.
 _GRACE_SECONDS = 5.0
-# Of a round, before it: what is played until the crowd is complete does not count.
+# Warm-up before a round, as a share of it: clients connect, and the episodes they play do not count.
 _GATHERING = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class CrowdsPlan:
-    """How much is measured.
+    """The size of each measurement.
 
     Attributes:
-        held: Episodes that are open at once.
-        callers: Connections over which those are called.
-        seconds: How long calls are measured, each time.
+        held: Episodes that are open at the same time.
+        callers: Connections over which these episodes are called.
+        seconds: Duration of each measurement of calls.
         killed: Clients that are killed, each with a connection, a session and an episode.
-        processes: Processes that those are spread over.
-        idle_seconds: After which the gateway of the killed ones expires episodes.
-        capacity: Episodes for which the gateway that is flooded has room.
-        flood: How many clients there are for each of those places.
-        calls: Calls of each episode in the flood.
-        rounds: How often the gateway is measured with the flood and without, in turns.
+        processes: Processes that run these clients.
+        idle_seconds: Idle limit of the gateway whose clients are killed.
+        capacity: Capacity of the flooded gateway, in episodes.
+        flood: Clients for each unit of that capacity.
+        calls: Calls in each episode of the flood.
+        rounds: How often the gateway is measured with and without the flood, alternately.
     """
 
     held: int = 10_000
@@ -79,7 +79,7 @@ QUICK = CrowdsPlan(
 
 
 class _Gateway:
-    """A gateway in a process of its own."""
+    """A gateway in its own process."""
 
     def __init__(self, process: Process):
         self._process = process
@@ -87,7 +87,7 @@ class _Gateway:
         self.pid = process.pid
 
     def memory_mb(self) -> float:
-        """Memory that its process has to itself (USS)."""
+        """Unique set size (USS) of its process: the memory that it shares with no other process."""
         return memory_kb(self.pid) * 1024 / 1e6
 
 
@@ -117,13 +117,13 @@ async def _callers(gateway: _Gateway, count: int) -> AsyncGenerator[list[LoadCal
 
 @dataclass(slots=True)
 class _Calls:
-    """Calls of which some may have failed."""
+    """The latencies and the errors of calls."""
 
     latencies: list[float] = field(default_factory=list[float])
     errors: list[str] = field(default_factory=list[str])
 
     async def one(self, caller: LoadCaller, since: float) -> None:
-        """Call, and note how long it took since then."""
+        """Call the tool, and record the latency since the given time."""
         try:
             await caller.call()
         except _FAULTS as error:
@@ -136,12 +136,12 @@ class _Calls:
         self.errors.append(str(error))
 
     def percentile(self, of_hundred: int) -> float:
-        """In ms."""
+        """A percentile of the latency, in ms."""
         return 1e3 * quantiles(self.latencies, n=100)[of_hundred - 1] if len(self.latencies) > 1 else math.nan
 
 
 async def open_(plan: CrowdsPlan) -> list[Figure]:
-    """Many open episodes, all of them played: errors, memory, and latency at half of the load that can be had."""
+    """Measure many open episodes that are all played: errors, memory, and latency at half of the maximum load."""
     with _gateway(max_episodes=plan.held + plan.callers, idle_seconds=3_600) as gateway:
         async with _callers(gateway, plan.callers) as callers:
             await _closed_loop(callers, [caller.episode for caller in callers], 0.2 * plan.seconds)
@@ -177,7 +177,7 @@ async def _open_all(callers: list[LoadCaller], count: int) -> list[str]:
 
 
 async def _closed_loop(callers: list[LoadCaller], handles: list[str], seconds: float) -> _Calls:
-    """Each caller calls one episode after the other, as fast as it is answered."""
+    """Each caller calls one episode after another, as soon as it has the previous answer."""
     calls, end = _Calls(), time.perf_counter() + seconds
 
     async def play(caller: LoadCaller, own: list[str]) -> None:
@@ -194,7 +194,7 @@ async def _closed_loop(callers: list[LoadCaller], handles: list[str], seconds: f
 
 
 async def _at_rate(callers: list[LoadCaller], handles: list[str], rate: float, seconds: float) -> _Calls:
-    """So many calls a second, whether or not those before are answered; the wait for a connection counts."""
+    """Start calls at a fixed rate, even if earlier calls are unanswered. Latency includes waiting for a connection."""
     calls, free = _Calls(), asyncio.Queue[LoadCaller]()
     for caller in callers:
         free.put_nowait(caller)
@@ -216,11 +216,11 @@ async def _at_rate(callers: list[LoadCaller], handles: list[str], rate: float, s
 
 
 async def killed(plan: CrowdsPlan) -> list[Figure]:
-    """Clients that are killed by SIGKILL: what is left of their episodes, and the memory that those took.
+    """Kill clients by SIGKILL, and measure what is left of their episodes and of the memory that these used.
 
-    The memory before is that after a first crowd of the same size has been killed and is forgotten. What that took
-    more than a fresh gateway has, Python keeps for the next one: its allocator gives pages back only by the megabyte,
-    where all of one is free.
+    The reference for memory is the gateway after a first group of clients of the same size was killed and forgotten,
+    not a fresh gateway. Python keeps some of the first group's memory for reuse: its allocator returns memory by the
+    megabyte, and only if the whole megabyte is free.
     """
     with _gateway(max_episodes=2 * plan.killed, idle_seconds=plan.idle_seconds) as gateway:
         async with _caller(gateway) as watcher:
@@ -250,7 +250,7 @@ async def killed(plan: CrowdsPlan) -> list[Figure]:
 
 
 def _crowd(gateway: _Gateway, plan: CrowdsPlan) -> None:
-    """Have clients play in processes of their own, all of them at once, and kill those."""
+    """Start all clients at once, in separate processes, and kill these processes."""
     each = plan.killed // plan.processes
     job = Job("stay", "episode-legacy", gateway.url, gateway.pid, each, 2 * each)
     with ExitStack() as stack:
@@ -264,7 +264,7 @@ def _crowd(gateway: _Gateway, plan: CrowdsPlan) -> None:
 
 
 async def _after_forgetting(gateway: _Gateway, watcher: LoadCaller, plan: CrowdsPlan) -> float:
-    """The gateway's memory, once it has forgotten what has ended: after the idle limit, and as long again."""
+    """The gateway's memory after twice the idle limit, when it has forgotten the ended episodes."""
     await asyncio.sleep(2.2 * plan.idle_seconds + 1)
     await watcher.readiness()
     return gateway.memory_mb()
@@ -272,7 +272,7 @@ async def _after_forgetting(gateway: _Gateway, watcher: LoadCaller, plan: Crowds
 
 @dataclass(slots=True)
 class _Flood:
-    """What came of the requests for episodes."""
+    """The results of the requests for episodes."""
 
     played_in_time: int = 0
     refused: int = 0
@@ -281,7 +281,7 @@ class _Flood:
     errors: list[str] = field(default_factory=list[str])
 
     async def client(self, caller: LoadCaller, calls: int, counted: float, end: float) -> None:
-        """Ask for an episode, play and close it, again and again; after a refusal, wait as long as it says."""
+        """Open, play and close episodes in a loop. After a refusal, wait as long as the gateway says."""
         while (begin := time.perf_counter()) < end:
             try:
                 handle = await caller.open_episode()
@@ -294,7 +294,7 @@ class _Flood:
                 return
             try:
                 await self._play(caller, handle, calls)
-                # Not while the crowd gathers, and not once it leaves.
+                # Count only episodes that end after all clients have connected and before the round ends.
                 self.played_in_time += counted < time.perf_counter() < end
                 self.seconds.append(time.perf_counter() - begin)
             except _FAULTS as error:
@@ -317,7 +317,7 @@ class _Flood:
 
 
 async def flood(plan: CrowdsPlan) -> list[Figure]:
-    """More requests than there is room for: only the refusals that are announced, and no less work done."""
+    """Send more requests than there is capacity. The gateway must refuse as documented, and play as many episodes."""
     limits = {"max_episodes": plan.capacity, "max_waiting": plan.capacity, "wait_seconds": 1.0}
     with _gateway(**limits) as gateway:
         await _flooded(_Flood(), gateway, plan, 1)
@@ -362,10 +362,10 @@ PARTS: dict[str, Callable[[CrowdsPlan], Awaitable[list[Figure]]]] = {"open": ope
 
 
 def measure(plan: CrowdsPlan, parts: Iterable[str]) -> Iterable[Figure]:
-    """Measure, one part after the other.
+    """Run the measurements one after another.
 
     Raises:
-        ConfigurationError: This is not Linux, which says what other processes use.
+        ConfigurationError: This is not Linux, so the resource use of other processes cannot be read.
     """
     require_linux()
     for part in parts:
@@ -377,7 +377,7 @@ async def _await(part: Awaitable[list[Figure]]) -> list[Figure]:
 
 
 def main() -> int:
-    """Measure and print; whether a target was missed."""
+    """Measure and print. Returns 1 if a target was missed, else 0."""
     parser = argparse.ArgumentParser(prog="python -m envport.bench.crowds", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few of everything, to see that it works")
     parser.add_argument("--json", action="store_true", help="an object on each line")

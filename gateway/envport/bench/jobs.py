@@ -1,4 +1,4 @@
-"""What the load generator is asked to do, and what it answers."""
+"""The jobs of the load generator, and its answers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Job:
     """Work for the load generator.
 
     Attributes:
-        kind: `calls` of the tool; `opens` of episodes; `hold` episodes open, each called once, and leave them;
-            `stay` connected, each in an episode of its own that was called, until this process is killed.
+        kind: `calls`: call the tool. `opens`: open episodes. `hold`: open episodes, call each one once, and leave them
+            open. `stay`: open one episode per caller, call it, and stay connected until this process is killed.
         target: Name of the target.
-        url: Where its server is.
-        pid: The server's process.
-        callers: How many callers there are at a time, each with a connection and, where it plays, an episode.
+        url: Address of its server.
+        pid: Process id of the server.
+        callers: How many callers run at a time. Each has a connection and, if the target plays episodes, an episode.
         count: How many calls or episodes in all.
     """
 
@@ -32,7 +32,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a job cost.
+    """The measured cost of a job.
 
     Attributes:
         count: How many calls or episodes were measured.

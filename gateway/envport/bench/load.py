@@ -1,7 +1,7 @@
-"""The load generator: callers that each play an episode of their own, in a process that is not the server's.
+"""The load generator: callers that each play their own episode, in a separate process from the server.
 
-It takes jobs as lines of JSON on standard input and answers each with a line on standard output. Every answer of
-a server is checked, so that a fast error cannot look like a good figure.
+It reads jobs as lines of JSON from standard input and answers each with a line on standard output. It checks every
+answer of a server, so that fast errors do not look like good results.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _ACCEPT = {"Content-Type": "application/json", "Accept": "application/json, text
 
 
 class BadAnswer(Exception):
-    """A server answered something else than what it was asked for."""
+    """A server gave a wrong answer."""
 
 
 class Refused(BadAnswer):
-    """The gateway had no room, and said so as it promises to.
+    """The gateway had no capacity, and refused in the documented way.
 
     Args:
-        message: What it said.
-        retry_after: Seconds after which it wants to be asked again.
+        message: The gateway's message.
+        retry_after: Seconds to wait before the next try.
     """
 
     def __init__(self, message: str, retry_after: float):
@@ -52,11 +52,11 @@ class Refused(BadAnswer):
 
 
 class LoadCaller:
-    """One caller: a connection, and an episode and a session where the target has them.
+    """One caller: a connection, and an episode and a session if the target has them.
 
     Args:
-        target: What is called.
-        url: Where its server is.
+        target: The target to call.
+        url: Address of its server.
     """
 
     def __init__(self, target: BenchTarget, url: str):
@@ -82,7 +82,7 @@ class LoadCaller:
         return self._target.path.format(episode=self._episode)
 
     async def begin(self) -> Self:
-        """Open an episode and a session, as the target needs them."""
+        """Open an episode and a session, if the target needs them."""
         if self._target.plays:
             self._episode = await self.open_episode()
         if self._target.era == "legacy":
@@ -90,7 +90,7 @@ class LoadCaller:
         return self
 
     async def open_episode(self) -> str:
-        """Open an episode; its handle."""
+        """Open an episode, and return its handle."""
         _, body = await self._request("POST", "/episodes", {"environment": "echo"}, expect=201)
         return json.loads(body)["episode_id"]
 
@@ -99,7 +99,7 @@ class LoadCaller:
         self._episode = handle
 
     async def call(self) -> None:
-        """Call the tool, and check what it says."""
+        """Call the tool, and check its answer."""
         self._calls += 1
         message = f"{self._episode} says {self._calls}"
         arguments = {"message": message}
@@ -117,7 +117,7 @@ class LoadCaller:
             raise BadAnswer(f"{self._target.name} was told {message!r} and answered {body[:500]!r}")
 
     async def end(self) -> None:
-        """End the session and the episode, and hang up."""
+        """End the session and the episode, and close the connection."""
         if self._target.era == "legacy":
             await self._request("DELETE", self._path)
         if self._episode:
@@ -125,12 +125,12 @@ class LoadCaller:
         await self.hang_up()
 
     async def close_episode(self, handle: str) -> dict[str, Any]:
-        """Close an episode; its last state."""
+        """Close an episode, and return its last state."""
         _, body = await self._request("DELETE", f"/episodes/{handle}")
         return json.loads(body)
 
     async def readiness(self) -> dict[str, Any]:
-        """What the gateway says of itself."""
+        """The gateway's readiness report."""
         _, body = await self._request("GET", "/readyz")
         return json.loads(body)
 
@@ -180,7 +180,7 @@ async def _measure(
 async def _calls(job: Job) -> Sample:
     callers = [LoadCaller(TARGETS[job.target], job.url) for _ in range(job.callers)]
     await asyncio.gather(*(caller.begin() for caller in callers))
-    # The first call of a connection and of an episode is not what the others cost.
+    # Warm up: the first calls of a connection and of an episode cost more than the others.
     await _measure(job.pid, callers, 2, LoadCaller.call)
     sample = await _measure(job.pid, callers, max(1, job.count // job.callers), LoadCaller.call)
     await asyncio.gather(*(caller.end() for caller in callers))

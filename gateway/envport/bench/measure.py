@@ -1,4 +1,4 @@
-"""Measuring: rounds in which every target has its turn, so that what disturbs the machine disturbs all of them."""
+"""The measurements. Every target runs in every round, so that a disturbance of the machine affects all targets."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from envport.errors import GatewayUnreachable
 __all__ = ["Held", "MeasuredRow", "MeasuringPlan", "Opens", "measure_calls", "measure_memory", "measure_opens"]
 
 Say = Callable[[str], None]
-"""Where progress goes."""
+"""Receives progress messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuringPlan:
-    """How much is measured.
+    """The targets and the size of each measurement.
 
     Attributes:
         targets: Names of the targets that are called.
-        concurrency: Numbers of callers, each with an episode of its own.
+        concurrency: Numbers of callers. Each caller has its own episode.
         calls: Calls of a target in a round.
-        rounds: How often every target has its turn.
-        opens: Episodes opened to see how many a second there are; 0 leaves it out.
-        held: Episodes held open to see what memory they take; 0 leaves it out.
+        rounds: How often every target is measured.
+        opens: Episodes opened to measure the rate of opening; 0 skips it.
+        held: Episodes held open to measure their memory; 0 skips it.
     """
 
     targets: tuple[str, ...] = tuple(TARGETS)
@@ -43,7 +43,7 @@ class MeasuringPlan:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
-    """What a call of a target costs; medians over the rounds.
+    """The cost of a target's calls; medians over the rounds.
 
     Attributes:
         target: Name of the target.
@@ -53,8 +53,8 @@ class MeasuredRow:
         p50_ms: Median latency in milliseconds.
         p99_ms: 99th percentile of the latency in milliseconds.
         cpu_us: CPU time of the server per call, in microseconds.
-        busy: Share of the time in which the server was on a CPU; below 1 it waited for its callers or for the machine.
-        ratio: CPU per call by that of the floor of the same era: the median of the rounds' ratios.
+        busy: Share of the time in which the server used a CPU. Below 1, it waited for its callers or for the machine.
+        ratio: CPU per call divided by that of the floor of the same era: the median of the rounds' ratios.
         ratios: The ratio in each round.
     """
 
@@ -72,7 +72,7 @@ class MeasuredRow:
 
 @dataclass(frozen=True, slots=True)
 class Opens:
-    """What opening an episode costs (`POST /episodes`).
+    """The cost of opening an episode (`POST /episodes`).
 
     Attributes:
         count: Episodes opened.
@@ -80,7 +80,7 @@ class Opens:
         per_second: Episodes opened per second.
         p50_ms: Median latency in milliseconds.
         p99_ms: 99th percentile of the latency in milliseconds.
-        cpu_us: CPU time of the gateway for each, in microseconds.
+        cpu_us: CPU time of the gateway per episode, in microseconds.
     """
 
     count: int
@@ -93,14 +93,14 @@ class Opens:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What open episodes take, each having been called once.
+    """The memory of open episodes that were each called once.
 
     Attributes:
-        target: How they were called; over the handshake era each has a session too.
+        target: The target they were called through. In the legacy era, each episode also has a session.
         count: How many were open.
-        before_mb: Memory of the gateway without any, after it has served some, in MB (USS).
-        more_mb: What the open ones took, in MB.
-        each_kb: The same for each, in KB.
+        before_mb: Memory of the gateway without open episodes, after it has served some, in MB (USS).
+        more_mb: Additional memory with the open episodes, in MB.
+        each_kb: Additional memory per episode, in KB.
     """
 
     target: str
@@ -111,7 +111,7 @@ class Held:
 
 
 class Bench:
-    """The load generator, and servers that are started when they are first asked for."""
+    """The load generator, and the servers. A server is started when it is first needed."""
 
     def __init__(self, stack: ExitStack):
         self._stack = stack
@@ -126,7 +126,7 @@ class Bench:
         return self._servers[kind]
 
     def job(self, kind: Literal["calls", "opens", "hold"], target: BenchTarget, callers: int, count: int) -> Sample:
-        """Have a job done.
+        """Run a job.
 
         Raises:
             GatewayUnreachable: A server gave a wrong answer or none.
@@ -153,11 +153,11 @@ def measure_calls(plan: MeasuringPlan, say: Say) -> list[MeasuredRow]:
 def _measure_rounds(plan: MeasuringPlan, callers: int, say: Say) -> list[MeasuredRow]:
     targets = _with_floors(plan.targets)
     samples: dict[str, list[Sample]] = {target.name: [] for target in targets}
-    # New servers for each number of callers: no row depends on those before it.
+    # Start new servers for each number of callers, so that no row depends on earlier ones.
     with _bench() as bench:
         for turn in range(plan.rounds):
             say(f"{callers} concurrent, round {turn + 1} of {plan.rounds}")
-            # Forwards, then backwards: a machine that slows down slows both ends alike.
+            # Alternate the order, so that a machine that slows down affects the first and the last target alike.
             for target in targets if turn % 2 == 0 else reversed(targets):
                 samples[target.name].append(bench.job("calls", target, callers, plan.calls))
     return [_row(target, callers, samples) for target in targets]
@@ -175,7 +175,7 @@ def measure_opens(plan: MeasuringPlan, say: Say) -> Opens:
 
 
 def measure_memory(plan: MeasuringPlan, target: BenchTarget, say: Say) -> Held:
-    """Measure the memory of open episodes, in a gateway of their own."""
+    """Measure the memory of open episodes, in a new gateway."""
     say(f"holding {plan.held} episodes open ({target.title})")
     callers = min(10, plan.held)
     with _bench() as bench:

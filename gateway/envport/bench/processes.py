@@ -1,4 +1,4 @@
-"""Processes of the bench: starting them, and what the kernel says they used."""
+"""Processes of the benchmark: starts them, and reads their resource use from the kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Process", "cpu_seconds", "memory_kb", "require_linux"]
 
 
 def require_linux() -> None:
-    """Refuse to measure where the kernel does not tell what other processes use.
+    """Check that the kernel reports the resource use of other processes.
 
     Raises:
         ConfigurationError: This is not Linux.
@@ -26,21 +26,21 @@ def require_linux() -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time that a process has used so far, user and system, of all its threads.
+    """CPU time that all threads of a process have used so far, user and system.
 
-    Read from the process's CPU clock (clock_getcpuclockid(3)): /proc/PID/stat has the same in steps of 10 ms.
+    It is read from the process's CPU clock (clock_getcpuclockid(3)), because /proc/PID/stat has steps of 10 ms.
     """
     return time.clock_gettime_ns((~pid << 3) | 2) / 1e9
 
 
 def memory_kb(pid: int) -> float:
-    """Memory that a process has to itself (USS), in KiB."""
+    """Unique set size (USS) of a process in KiB: the memory that it shares with no other process."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
     return float(sum(int(line.split()[1]) for line in lines if line.startswith("Private_")))
 
 
 class Process:
-    """A module of the bench in a process of its own, which is asked and answers in lines.
+    """A module of the benchmark in its own process. It reads requests and writes answers, one line each.
 
     Args:
         module: The module to run.
@@ -49,7 +49,7 @@ class Process:
 
     def __init__(self, module: str, *args: str):
         self._name = " ".join((module, *args))
-        # In a session of its own: Ctrl-C reaches the bench alone, which then ends its processes.
+        # A new session keeps Ctrl-C away from it. Ctrl-C ends the benchmark, which then ends its processes.
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *args],
             stdin=subprocess.PIPE,
@@ -80,7 +80,7 @@ class Process:
         """Wait for a line.
 
         Raises:
-            RuntimeError: The process ended instead; what it had to say is on standard error.
+            RuntimeError: The process ended instead; its message is on standard error.
         """
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -89,13 +89,13 @@ class Process:
         return line.strip()
 
     def __enter__(self) -> Self:
-        """Use it."""
+        """Return the process itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End it: it stops by itself when its standard input ends, and is killed if it does not."""
+        """End the process. It stops when its standard input ends; if it does not, it is killed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):

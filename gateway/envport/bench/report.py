@@ -16,10 +16,10 @@ from envport.bench.targets import TARGETS
 __all__ = ["MAX_HELD_MB", "MAX_RATIO", "Report"]
 
 MAX_RATIO = 1.3
-"""CPU per call through the episode URL (modern), by the minimal mcp server's."""
+"""Target: CPU per call through the episode URL (modern), divided by that of the minimal mcp server."""
 
 MAX_HELD_MB = 60.0
-"""MB that 1,000 open episodes may take."""
+"""Target: memory of 1,000 open episodes, in MB."""
 
 _JUDGED = "episode-modern"
 _PACKAGES = ("envport", "mcp", "uvicorn", "uvloop", "pydantic", "aiohttp")
@@ -27,7 +27,7 @@ _PACKAGES = ("envport", "mcp", "uvicorn", "uvloop", "pydantic", "aiohttp")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run measured.
+    """The results of a run.
 
     Attributes:
         rows: Calls, by number of callers and target.
@@ -41,7 +41,7 @@ class Report:
 
     @property
     def missed(self) -> list[str]:
-        """The targets that were missed, in words."""
+        """Messages about the missed targets."""
         ratios = [
             f"CPU per call at {row.callers} concurrent is {row.ratio:.2f} x the minimal mcp server's, over {MAX_RATIO}"
             for row in self.rows

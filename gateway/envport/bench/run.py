@@ -1,4 +1,4 @@
-"""A run of the bench, from its plan to its report."""
+"""A run of the benchmark, from its plan to its report."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _HELD_OVER = ("episode-modern", "episode-legacy")
 
 
 def run_bench(plan: MeasuringPlan | None = None, say: Callable[[str], None] = lambda _: None) -> Report:
-    """Start the servers and the load generator in processes of their own, and measure.
+    """Start the servers and the load generator in separate processes, and measure.
 
     Args:
-        plan: What is measured, and how much.
-        say: Where progress goes.
+        plan: The targets and the size of each measurement.
+        say: Receives progress messages.
 
     Raises:
         MissingExtra: The load generator's HTTP client is not installed.
-        ConfigurationError: This is not Linux, which says what other processes use.
-        GatewayUnreachable: A server gave a wrong answer or none: there are no figures then.
+        ConfigurationError: This is not Linux, so the resource use of other processes cannot be read.
+        GatewayUnreachable: A server gave a wrong answer or none, so there are no results.
     """
     plan = plan or MeasuringPlan()
     require_linux()

@@ -35,15 +35,15 @@ _NICENESS = 10
 
 @dataclass(frozen=True, slots=True)
 class RuntimesPlan:
-    """How much is measured.
+    """The size of each measurement.
 
     Attributes:
-        calls: Calls by which the cost of one is measured, in each round.
-        rounds: Rounds of that, the runtimes taking turns.
-        opens: Episodes that are opened one after the other.
-        many: Episodes of which one is killed.
-        busy: Episodes that are all called at once.
-        seconds: How long those are.
+        calls: Calls per round, to measure the cost of one.
+        rounds: Rounds of calls. The runtimes alternate.
+        opens: Episodes that are opened one after another.
+        many: Episodes that are open while one dies.
+        busy: Episodes that are all called at the same time.
+        seconds: How long these episodes are called.
     """
 
     calls: int = 5_000
@@ -59,13 +59,13 @@ QUICK = RuntimesPlan(calls=500, rounds=3, opens=10, many=24, busy=16, seconds=0.
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Something that was measured.
+    """A measured value.
 
     Attributes:
-        what: What it is.
-        value: How much.
-        unit: Of what.
-        target: What is to be reached, if anything.
+        what: What was measured.
+        value: The value.
+        unit: The unit of the value.
+        target: The value to reach, if there is one.
         at_least: Whether the target is a lower bound.
     """
 
@@ -77,7 +77,7 @@ class Figure:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the target is reached; `None` without any."""
+        """Whether the target is reached; `None` if there is no target."""
         if self.target is None:
             return None
         return self.value >= self.target if self.at_least else self.value <= self.target
@@ -89,7 +89,7 @@ class Figure:
 
 
 class _Table:
-    """Episodes of the workload over one runtime, for the time of a measurement."""
+    """Episodes of the workload on one runtime, for one measurement."""
 
     def __init__(self, runtime: RuntimeKind, **limits: Any):
         self.episodes = Episodes(
@@ -116,7 +116,7 @@ def _p99(values: list[float]) -> float:
 
 
 async def cost(plan: RuntimesPlan) -> list[Figure]:
-    """CPU of a call, of the gateway and of the episode's process together, over that of an inline one."""
+    """CPU time of a call in gateway and process together, divided by that of an inline call."""
     inline, process = _Table("inline"), _Table("process")
     async with inline.episodes.run(), process.episodes.run():
         (here,), (there,) = await inline.open(1), await process.open(1)
@@ -150,7 +150,7 @@ async def _cost_of(episode: Episode, calls: int) -> tuple[float, float, float]:
 
 
 async def opening(plan: RuntimesPlan) -> list[Figure]:
-    """What opening an episode takes, in time and memory."""
+    """Time and memory for opening an episode."""
     table = _Table("process")
     async with table.episodes.run():
         await table.open(1)
@@ -170,7 +170,7 @@ async def opening(plan: RuntimesPlan) -> list[Figure]:
 
 
 async def faults(plan: RuntimesPlan) -> list[Figure]:
-    """How soon it is known that one of many episodes has died in a call, and what the others notice."""
+    """How soon the death of one episode during a call is detected, and how it affects the other episodes."""
     figures: list[Figure] = []
     table = _Table("process", max_episodes=plan.many + 8)
     async with table.episodes.run():
@@ -197,7 +197,7 @@ async def _until_failed(episode: Episode, tool: str, arguments: dict[str, Any]) 
 
 
 async def deadlines(plan: RuntimesPlan) -> list[Figure]:
-    """How long after its deadline a call is ended that never returns, and what its neighbours notice of it."""
+    """How long after its deadline an endless call is stopped, and how it affects the other episodes."""
     figures: list[Figure] = []
     limit = min(1.0, plan.seconds)
     table = _Table("process", call_seconds=limit)
@@ -231,7 +231,7 @@ async def _p99_for(episode: Episode, seconds: float) -> float:
 
 
 async def busy(plan: RuntimesPlan) -> list[Figure]:
-    """Throughput and health of the event loop with all episodes computing, and with all blocking."""
+    """Throughput and event loop lag while all episodes compute, and while all block."""
     table = _Table("process")
     async with table.episodes.run():
         episodes = await table.open(plan.busy)
@@ -253,7 +253,7 @@ async def busy(plan: RuntimesPlan) -> list[Figure]:
 async def _drive(
     episodes: list[Episode], tool: Literal["burn", "block"], each: float, seconds: float
 ) -> tuple[float, float]:
-    """Calls a second, and the 99th percentile of how late the event loop was, in ms."""
+    """Calls per second, and the 99th percentile of the event loop's lag in ms."""
     late: list[float] = []
     end = time.perf_counter() + seconds
 
@@ -278,7 +278,7 @@ async def _drive(
 
 
 def _cores_give(each: float, seconds: float) -> float:
-    """Pieces of work a second that as many processes as there are cores do, without any gateway."""
+    """Work items per second that one process per core does without a gateway."""
     cores = len(os.sched_getaffinity(0))
     with multiprocessing.get_context("spawn").Pool(cores) as pool:
         return sum(pool.starmap(_pieces, [(each, seconds)] * cores))
@@ -300,7 +300,7 @@ PARTS: tuple[Callable[[RuntimesPlan], Awaitable[list[Figure]]], ...] = (cost, op
 def measure(
     plan: RuntimesPlan, parts: Iterable[Callable[[RuntimesPlan], Awaitable[list[Figure]]]] = PARTS
 ) -> Iterable[Figure]:
-    """Measure, one part after the other, each in an event loop of its own."""
+    """Run the measurements one after another, each in a new event loop."""
     require_linux()
     for part in parts:
         yield from uvloop.run(_await(part(plan)))
@@ -317,7 +317,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="an object on each line")
     parser.add_argument("--part", choices=[part.__name__ for part in PARTS], help="only this part")
     asked = parser.parse_args()
-    # The faults are meant.
+    # The faults are intended, so do not log them.
     logging.getLogger("envport.episodes").setLevel("CRITICAL")
     parts = [part for part in PARTS if asked.part in (None, part.__name__)]
     for figure in measure(QUICK if asked.quick else RuntimesPlan(), parts):

@@ -1,4 +1,4 @@
-"""The servers that are measured, each in a process of its own, all served as the gateway is."""
+"""The measured servers. Each one runs in its own process and is served in the same way as the gateway."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _ECHO_SCHEMA: dict[str, Any] = {
 
 
 class BareEcho:
-    """Floor: reads JSON-RPC, answers JSON-RPC, and knows nothing of MCP."""
+    """Floor: reads and answers JSON-RPC, without MCP."""
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
-        """Nothing runs beside the requests."""
+        """Do nothing: this server has no background work."""
         yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,7 +59,7 @@ class BareEcho:
 
 
 class MinimalMcp:
-    """Floor: the least that the SDK needs to serve one tool. It validates and records nothing, and has no routes."""
+    """Floor: the minimum that the SDK needs to serve one tool. It has no validation, no recording and no routes."""
 
     def __init__(self) -> None:
         server: Server[Any] = Server(
@@ -93,7 +93,7 @@ class MinimalMcp:
 
 
 class _Floor:
-    """Gives a floor the ASGI lifespan that the gateway has of itself."""
+    """Adds an ASGI lifespan to a floor. The gateway has its own."""
 
     def __init__(self, app: BareEcho | MinimalMcp):
         self._app = app
@@ -118,17 +118,17 @@ def _stop_with_parent() -> None:
 
 
 def main(kind: str, limits: str = "{}") -> None:
-    """Serve on a free port of loopback, print the address, and stop when standard input ends.
+    """Serve on a free port of the loopback address, print the address, and stop when standard input ends.
 
     Args:
-        kind: What to serve.
-        limits: The fields of `Limits` that are not as usual, as JSON.
+        kind: The kind of server.
+        limits: The fields of `Limits` that differ from the defaults, as JSON.
     """
     if kind not in get_args(ServerKind):
         raise SystemExit(f"there is no server {kind!r}; there are {', '.join(get_args(ServerKind))}")
     service = Service(Settings(port=0, limits=Limits(**json.loads(limits)), drain_seconds=0), [load("echo")], {})
     if floor := _FLOORS.get(cast("ServerKind", kind)):
-        # In the place of the gateway, so that it is served in the very same way.
+        # Replace the gateway, so that the floor is served in exactly the same way.
         service.gateway = cast("Gateway", _Floor(floor()))
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     service.run(lambda: print(service.url, flush=True))

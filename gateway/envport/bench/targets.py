@@ -1,4 +1,4 @@
-"""What is measured: an address of a server, and how it is spoken to."""
+"""The measured targets: an address of a server, and the protocol used there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ServerKind = Literal["gateway", "minimal", "bare"]
 """The gateway serving `echo`; a minimal low-level `mcp` server with the same tool; an ASGI app that echoes JSON."""
 
 Era = Literal["modern", "legacy"]
-"""MCP 2026-07-28, where each request stands alone; MCP 2025-11-25, with a session that is begun once and kept."""
+"""`modern`: MCP 2026-07-28, without sessions. `legacy`: MCP 2025-11-25, with one session per caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class BenchTarget:
     """A way to call `echo`.
 
     Attributes:
-        name: The name, as `--only` takes it.
+        name: The name for `--only`.
         title: The name for people.
         server: The server.
         path: The path of the endpoint; `{episode}` stands for the caller's own episode.
@@ -36,12 +36,12 @@ class BenchTarget:
 
     @property
     def plays(self) -> bool:
-        """Whether it is played in an episode."""
+        """Whether its calls play an episode."""
         return self.server == "gateway"
 
     @property
     def passes_episode_id(self) -> bool:
-        """Whether the episode is named in the arguments of each call."""
+        """Whether each call has an `episode_id` argument."""
         return self.plays and "{episode}" not in self.path
 
 
@@ -58,4 +58,4 @@ TARGETS = {
         BenchTarget("episode-legacy", "episode URL, legacy", "gateway", _EPISODE, "legacy", "minimal-legacy"),
     )
 }
-"""The targets by name, in the order of the report; each near the floor that it is compared with."""
+"""The targets by name, in the order of the report. Each one is near its floor."""

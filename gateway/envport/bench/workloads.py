@@ -1,4 +1,4 @@
-"""Environments that keep a runtime busy, each in a way of its own."""
+"""Environments that load a runtime in different ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m envport.cli` is `envport`."""
+"""`python -m envport.cli` runs `envport`."""
 
 from envport.cli.application import main
 

@@ -1,4 +1,4 @@
-"""The `envport` command: its subcommands, and the one place where errors become a line and an exit code."""
+"""The `envport` command and its subcommands. Only this module turns errors into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from envport.errors import EnvportError, GatewayUnreachable, Unauthenticated
 
 __all__ = ["main"]
 
-# What typer raises for a mistake on the command line. Its older releases take the class from click, its newer
-# ones bring their own; both are the base of the one that typer exports.
+# The class of typer's errors for wrong command lines. Older releases take it from click, newer ones have their own.
+# In both, it is the base of the exception class that typer exports.
 _UsageError = cast("type[Exception]", typer.BadParameter.__bases__[0])
 
 app = typer.Typer(
@@ -71,7 +71,7 @@ _COMMANDS = {
 
 
 _GROUP = "envport.commands"
-"""Entry points of the commands that come from outside: the command line imports no bridge by itself."""
+"""Entry point group for commands of other packages. The command line itself imports no bridge."""
 
 
 def version() -> None:
@@ -80,7 +80,7 @@ def version() -> None:
 
 
 def _register(arguments: list[str]) -> None:
-    """Add the command that is called, or all of them where help or an unknown one is: each imports much."""
+    """Add only the command that is called, because imports are slow. Add all for help or an unknown command."""
     called = arguments[0] if arguments else ""
     if called in _VERSION:
         called = "version"
@@ -108,17 +108,17 @@ def _contribute(point: EntryPoint) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 if all went well, 2 after an error, 130 after Ctrl-C.
+    """Run the command line and exit with 0 on success, 2 after an error, 130 after Ctrl-C.
 
     Args:
-        arguments: The words after `envport`; those of the process if not given.
+        arguments: The arguments after `envport`; those of the process if not given.
     """
     sys.exit(_run(sys.argv[1:] if arguments is None else arguments))
 
 
 def _run(arguments: list[str]) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
-        # What a terminal or a pipe cannot carry is replaced, and ends nothing.
+        # Replace characters that a terminal or pipe cannot encode, instead of failing.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     _register(arguments)
@@ -128,7 +128,7 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:
-        # Whoever read the output has seen enough. Nothing more may be written when Python ends.
+        # The reader of the output closed its end. Redirect to null, so that Python's flush at exit does not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
@@ -144,7 +144,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _hint(error: EnvportError) -> str:
-    """What to do about an error, where the command line knows better than who raised it."""
+    """Extra advice for errors about which the command line knows more than the raising code."""
     if isinstance(error, GatewayUnreachable) and str(error).startswith("no answer"):
         return " (is it running? start it with: envport serve)"
     if isinstance(error, Unauthenticated) and "ENVPORT_TOKEN" not in str(error):

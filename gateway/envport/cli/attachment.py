@@ -1,4 +1,4 @@
-"""How an MCP client is attached: the words for Claude Code, and the settings for the others."""
+"""How to attach an MCP client: the command for Claude Code, and the settings for other clients."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from envport.cli import console
 __all__ = ["TOKEN_VARIABLE", "Attachment"]
 
 TOKEN_VARIABLE = "${ENVPORT_TOKEN}"
-"""What clients replace by the token, so that it is in no command line and no settings file."""
+"""Clients replace this by the token, so the token is in no command line and no settings file."""
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """An MCP server as a client's settings name it: an address with headers, or a process.
+    """An MCP server as clients configure it: an address with headers, or a process.
 
     Attributes:
-        name: What the client is to call it.
+        name: The name that the client gives the server.
         url: The address.
         headers: Request headers.
-        process: The words of the process, where there is no address.
+        process: The command of the process, if there is no address.
     """
 
     name: str
@@ -34,28 +34,28 @@ class Attachment:
 
     @classmethod
     def to(cls, gateway: str, name: str, *, with_token: bool) -> Attachment:
-        """To an environment of a gateway; the player starts episodes."""
+        """Attach to an environment of a gateway; the player starts episodes."""
         return cls.to_address(address_of(gateway, name), name, TOKEN_VARIABLE if with_token else None)
 
     @classmethod
     def to_address(cls, url: str, name: str, token: str | None) -> Attachment:
-        """To an address, such as that of an episode."""
+        """Attach to an address, such as that of an episode."""
         return cls(name, url, {"Authorization": f"Bearer {token}"} if token is not None else {})
 
     @classmethod
     def to_process(cls, name: str, reference: str) -> Attachment:
-        """To a process that the client starts, from whatever directory."""
-        # Clients do not have this Python's scripts on their path.
+        """Attach to a process that the client starts, in any directory."""
+        # Use an absolute path: this Python's scripts may not be on the client's PATH.
         script = Path(sys.executable).with_name("envport")
         start = (str(script),) if script.is_file() else (sys.executable, "-m", "envport.cli")
         return cls(name, process=(*start, "stdio", _from_anywhere(reference)))
 
     @property
     def claude_code(self) -> list[str]:
-        """The words of the command that attaches Claude Code."""
+        """The command that attaches Claude Code, as a list of arguments."""
         if self.url is None:
             return ["claude", "mcp", "add", self.name, "--", *self.process]
-        # After the address: the option takes all words that follow it.
+        # Headers go after the address, because the option takes all following arguments.
         headers = [word for name, value in self.headers.items() for word in ("--header", f"{name}: {value}")]
         return ["claude", "mcp", "add", "--transport", "http", self.name, self.url, *headers]
 
@@ -72,7 +72,7 @@ class Attachment:
         return {"mcpServers": {self.name: server}}
 
     def show(self) -> None:
-        """Print both."""
+        """Print the command and the settings."""
         console.heading("Claude Code:")
         console.command(*self.claude_code)
         console.line()

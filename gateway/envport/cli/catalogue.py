@@ -55,7 +55,7 @@ def describe(
     else:
         info = _info(load_environment(environment))
     if as_json:
-        # The address of an environment that nobody serves is left out.
+        # Leave out empty fields: an environment that is not served has no address.
         console.document({key: value for key, value in info.model_dump(mode="json").items() if value != ""})
         return
     console.heading(f"{info.name}, version {info.version}")
@@ -77,7 +77,7 @@ def _of_machine() -> tuple[list[EnvironmentInfo], list[Unloadable]]:
 
 
 def _info(spec: EnvironmentDefinition) -> EnvironmentInfo:
-    """What a gateway with the usual limits would say of it."""
+    """The description that a gateway with the default limits would give."""
     return EnvironmentInfo(
         name=spec.name,
         version=spec.cls.version,

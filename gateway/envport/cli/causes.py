@@ -1,4 +1,4 @@
-"""Finding the error that matters."""
+"""Finds the original error inside exception groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["innermost"]
 
 
 def innermost(error: BaseException) -> BaseException:
-    """The error itself, out of the groups that task groups wrap it in."""
+    """The error itself, without the exception groups that task groups add."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error

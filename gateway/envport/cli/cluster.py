@@ -14,7 +14,7 @@ __all__ = ["cluster"]
 
 
 class Action(Enum):
-    """What to do."""
+    """What to do with the cluster."""
 
     STATUS = "status"
     STOP = "stop"
@@ -33,7 +33,7 @@ def cluster(
     ] = RaySettings.namespace,
 ) -> None:
     """Look at what a gateway runs on a Ray cluster, or end it: its hosts outlive every replica."""
-    # Not before: it is an extra, and takes a second to import.
+    # Import late: Ray is an extra, and its import takes a second.
     from envport.cluster.ray_hosts import cluster_loads, stop_cluster
 
     if action is Action.STOP:

@@ -1,4 +1,4 @@
-"""What the command line prints: results to standard output, everything else to standard error."""
+"""Output of the command line: results go to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rich.text import Text
 
 __all__ = ["command", "document", "error", "heading", "line", "note", "paragraph", "printable", "rows"]
 
-# Whatever moves the cursor, rings the bell or changes colours, except for tabs and new lines.
+# Control characters: they could move the cursor, ring the bell or change colours. Tabs and new lines are allowed.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
-# Lines are never broken: an address or a command has to be copied as it is.
+# Never wrap lines, because addresses and commands have to be copied unchanged.
 _out = Console(highlight=False, soft_wrap=True)
 _err = Console(highlight=False, soft_wrap=True, stderr=True)
 
 
 def printable(text: str) -> str:
-    """Text of an environment or a gateway, without what could control the terminal."""
+    """Text of an environment or a gateway, without the characters that control a terminal."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
@@ -33,7 +33,7 @@ def line(text: str = "", style: str = "") -> None:
 
 
 def paragraph(text: str) -> None:
-    """Print prose: on a terminal, its lines are broken between words."""
+    """Print prose. On a terminal, long lines are wrapped between words."""
     for part in printable(text).split("\n"):
         for wrapped in _wrapped(Text(part)):
             _out.print(wrapped)
@@ -50,13 +50,13 @@ def command(*words: str) -> None:
 
 
 def document(value: Any) -> None:
-    """Print JSON for programs, without colours."""
-    # As ASCII, which every terminal and pipe can carry, and which holds no control characters.
+    """Print JSON for programs."""
+    # ASCII works on every terminal and pipe, and JSON escapes control characters.
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def rows(pairs: Iterable[tuple[str, str]], *, style: str = "bold", indent: int = 2) -> None:
-    """Print names with what there is to say about each."""
+    """Print names with their descriptions."""
     pairs = [(printable(name), printable(text)) for name, text in pairs]
     column = indent + max((len(name) for name, _ in pairs), default=0) + 2
     for name, text in pairs:
@@ -67,18 +67,18 @@ def rows(pairs: Iterable[tuple[str, str]], *, style: str = "bold", indent: int =
 
 
 def _wrapped(text: Text, used: int = 0) -> list[Text]:
-    """Lines that fit beside what is used of the width. A file has no width: there, nothing is broken."""
+    """Wrap text to the terminal's width less the columns already used. A file has no width, so nothing is wrapped."""
     if not _out.is_terminal:
         return [text]
     return [*text.wrap(_out, max(20, _out.width - used))] or [text]
 
 
 def note(text: str) -> None:
-    """Say something beside the result."""
+    """Print a message that is not part of the result."""
     _err.print(Text(printable(text), "yellow"))
 
 
 def error(message: str) -> None:
-    """Say why the command failed, in one line."""
+    """Print in one line why the command failed."""
     words = " ".join(part.strip() for part in message.splitlines() if part.strip())
     _err.print(Text.assemble(("error:", "bold red"), " ", printable(words)))

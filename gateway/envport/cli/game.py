@@ -1,4 +1,4 @@
-"""An episode as a person plays it: in this process, or at a gateway."""
+"""An episode for a person to play: in this process, or at a gateway."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["GameStart", "PlayedCall", "TerminalGame", "at_gateway", "in_process"
 
 @dataclass(frozen=True)
 class GameStart:
-    """What to play.
+    """The chosen task and seed.
 
     Attributes:
         split: The split to take the task from.
@@ -46,12 +46,12 @@ class GameStart:
 
 @dataclass(frozen=True)
 class PlayedCall:
-    """What a call gave.
+    """The result of a call.
 
     Attributes:
         observation: What the player sees.
-        is_error: The tool refused, in words for the player.
-        misunderstood: The arguments broke the tool's schema: ask again.
+        is_error: The tool refused, with a message for the player.
+        misunderstood: The arguments do not match the tool's schema: ask again.
         over: The episode has ended.
     """
 
@@ -66,7 +66,7 @@ class TerminalGame(Protocol):
 
     @property
     def prompt(self) -> str:
-        """What the player is told to do."""
+        """The task's prompt."""
         ...
 
     @property
@@ -88,13 +88,13 @@ class TerminalGame(Protocol):
         """Call a tool.
 
         Raises:
-            EpisodeFailed: The environment broke.
+            EpisodeFailed: The environment failed.
             UnknownEpisode: The episode is gone.
         """
         ...
 
     async def state(self) -> EpisodeInfo:
-        """How the episode stands."""
+        """The state of the episode."""
         ...
 
 
@@ -111,9 +111,9 @@ async def in_process(spec: EnvironmentDefinition, chosen: GameStart) -> AsyncGen
 
 @asynccontextmanager
 async def at_gateway(url: str, name: str, chosen: GameStart, token: str | None) -> AsyncGenerator[TerminalGame]:
-    """An episode at a gateway: opened over HTTP, played over MCP, and closed in the end."""
+    """An episode at a gateway: opened over HTTP, played over MCP, and closed at the end."""
     async with AsyncClient(url, token=token) as client:
-        # A token that opens episodes need not be one that plays them.
+        # The user's token may be allowed to open episodes but not to play them.
         opened = await client.open(
             name, split=chosen.split, task=chosen.task, seed=chosen.seed, mint_token=token is not None
         )
@@ -145,7 +145,7 @@ class _LocalGame:
         return self._episode.info()
 
 
-# What ends the play; any other refusal is one that the player may learn from.
+# Errors that end the game. After any other refusal the player can go on.
 _FINAL = {cls.code: cls for cls in (EpisodeFailed, EpisodeOver, UnknownEpisode)}
 
 

@@ -1,4 +1,4 @@
-"""Loading environments for a command: whatever goes wrong in an author's code becomes one clear line."""
+"""Loads environments for a command. An error in an author's code becomes a message of one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load_environment(reference: str) -> EnvironmentDefinition:
     """Find an environment; see `envport.registry.load`.
 
     Raises:
-        ConfigurationError: It cannot be served; also if its own code fails, which `load` lets through.
+        ConfigurationError: It cannot be served, or its own code fails. `load` does not catch the latter.
     """
     try:
         return load(reference)
@@ -42,7 +42,7 @@ def load_environment(reference: str) -> EnvironmentDefinition:
 
 
 def load_installed() -> tuple[list[EnvironmentDefinition], list[Unloadable]]:
-    """The installed environments, and those of them that cannot be loaded."""
+    """The installed environments: those that load, and those that do not."""
     specs: list[EnvironmentDefinition] = []
     unloadable: list[Unloadable] = []
     for name in installed():

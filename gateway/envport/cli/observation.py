@@ -1,4 +1,4 @@
-"""Showing observations on a terminal; what a terminal cannot show is saved to files."""
+"""Shows observations on a terminal. Content that a terminal cannot show is saved to files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ObservationPrinter"]
 
 
 class ObservationPrinter:
-    """Prints observations, and saves their images and sounds to a folder made when it is first needed."""
+    """Prints observations. Saves images and sounds to a folder, which is created when it is first needed."""
 
     def __init__(self) -> None:
         self._numbers = count(1)

@@ -53,7 +53,7 @@ def _show(name: str, opened: OpenedEpisode) -> None:
     facts = [("episode", opened.episode_id), ("MCP URL", opened.mcp_url), ("seed", str(opened.seed))]
     if opened.token:
         facts.append(("token", opened.token))
-    # One column after the other, none of them folded: each is there to be copied.
+    # Print without wrapping, so that each value can be copied.
     for key, value in [*facts, ("attach", shlex.join(attach))]:
         console.line(f"{key:8} {value}")
     console.line()

@@ -34,7 +34,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 
 
 def gateway_url(url: str | None) -> str:
-    """The gateway's address: the one given, else `ENVPORT_URL`, else that of a gateway on this machine.
+    """The gateway's address: the given one, else `ENVPORT_URL`, else the default address on this machine.
 
     Raises:
         InvalidOption: It is not an HTTP address.
@@ -51,5 +51,5 @@ def gateway_url(url: str | None) -> str:
 
 
 def token() -> str | None:
-    """The token of whoever runs the command."""
+    """The token of the user who runs the command."""
     return os.environ.get("ENVPORT_TOKEN") or None

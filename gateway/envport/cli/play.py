@@ -22,7 +22,7 @@ from envport.cli.question import ask_arguments
 from envport.cli.summary import first_line
 from envport.telemetry.logs import LogLevel, configure_logging
 
-# Gives answers that are typed a history and keys to edit them with, where Python has it.
+# Importing readline gives `input` a history and line editing, if this Python has it.
 with contextlib.suppress(ImportError):
     import readline  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
@@ -58,21 +58,21 @@ def play(
         game = at_gateway(gateway_url(url), environment, chosen, token())
     else:
         game = in_process(load_environment(environment), chosen)
-    # The episode lives in a thread of its own, so that Ctrl-C can interrupt a question.
+    # The episode runs in its own thread, so that Ctrl-C can interrupt a question.
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(game) as opened:
         _Table(opened, portal).play()
 
 
 class _Left(Exception):
-    """The player has gone."""
+    """The player has left."""
 
 
 class _Table:
-    """A person at a game.
+    """Plays a game with a person at the terminal.
 
     Args:
         game: The episode.
-        portal: Where it lives.
+        portal: Portal to the thread that runs the episode.
     """
 
     def __init__(self, game: TerminalGame, portal: BlockingPortal):
@@ -145,7 +145,7 @@ class _Table:
             answer = input(console.printable(question))
         except EOFError:
             raise _Left from None
-        # What came through a pipe is not on the screen yet.
+        # An answer from a pipe is not on the screen yet.
         console.line(answer)
         return answer
 
@@ -163,7 +163,7 @@ class _Table:
 def _answer_at_terminal(question: str) -> str:
     sys.stdout.write(question)
     sys.stdout.flush()
-    # `input` forgets a Ctrl-C that comes in the moment before it waits for keys; a wait in pieces does not.
+    # `input` loses a Ctrl-C that arrives just before it starts to wait. Polling does not lose it.
     while sys.platform != "win32" and not select.select([sys.stdin], [], [], 0.2)[0]:
         pass
     return input()

@@ -1,4 +1,4 @@
-"""Asking an MCP address of a gateway whether it can be attached to, as a client would find it."""
+"""Checks as an MCP client whether a gateway's MCP address can be attached to."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Probe:
-    """What was found at an address.
+    """The findings at an address.
 
     Attributes:
         needs_token: Whether the gateway wants a token.
-        name: How the MCP server there calls itself; `None` if it could not be asked for want of a token.
+        name: The MCP server's own name; `None` if it could not be asked because the token is missing.
         tools: The tools that it lists.
     """
 
@@ -39,7 +39,7 @@ async def mcp_client(url: str, token: str | None) -> AsyncGenerator[mcp.Client]:
     """A connected MCP client.
 
     Raises:
-        GatewayUnreachable: What is there does not speak MCP.
+        GatewayUnreachable: There is no MCP server at the address.
     """
     http = httpx2.AsyncClient(headers=headers_for(token or ""), timeout=httpx2.Timeout(_SECONDS, read=None))
     started = False
@@ -56,17 +56,17 @@ async def mcp_client(url: str, token: str | None) -> AsyncGenerator[mcp.Client]:
 
 
 async def probe(url: str, token: str | None) -> Probe:
-    """Ask an address.
+    """Probe an address.
 
     Args:
         url: The MCP address.
         token: The token to use if one is wanted.
 
     Raises:
-        GatewayUnreachable: Nothing answers, or no MCP server does.
+        GatewayUnreachable: There is no answer, or it is not from an MCP server.
         Unauthenticated: The token is not valid.
         PermissionDenied: The token does not cover this address.
-        UnknownEnvironment: The gateway serves no such environment.
+        UnknownEnvironment: The gateway does not serve this environment.
     """
     async with httpx2.AsyncClient(timeout=_SECONDS) as http:
         answer = await _ask(http, url, None)
@@ -84,7 +84,7 @@ async def probe(url: str, token: str | None) -> Probe:
 
 async def _ask(http: httpx2.AsyncClient, url: str, token: str | None) -> httpx2.Response:
     try:
-        # An empty message is refused by what speaks MCP, and changes nothing.
+        # An MCP server refuses an empty message, so this request changes nothing.
         return await http.post(url, json={}, headers=headers_for(token or ""))
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise GatewayUnreachable(f"no answer from {url}: {error or type(error).__name__}") from error

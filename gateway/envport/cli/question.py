@@ -1,7 +1,7 @@
-"""Asking a person for a tool's arguments, one question for each property of its JSON Schema.
+"""Asks a person for a tool's arguments, one question for each property of its JSON Schema.
 
-Nothing is judged here: what cannot be read as the schema's type goes to the tool as text, so that the words of a
-refusal are the tool's own, as a model would read them.
+Nothing is validated here. An answer that cannot be read as the schema's type is passed on as text. So the person sees
+the tool's own error message, as a model would.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from envport.tools.arguments import describe_allowed
 __all__ = ["Ask", "ask_arguments"]
 
 Ask = Callable[[str], str]
-"""Shows a question and returns the line that was answered."""
+"""Shows a question and returns the answer, one line."""
 
 _Schema = Mapping[str, Any]
 
@@ -35,8 +35,8 @@ def ask_arguments(
         schema: The tool's input schema.
         ask: Asks for one line.
         tell: Shows a line.
-        kept: Arguments of a refused call that were not what was wrong: an empty answer keeps them.
-        explain: Whether to say what each argument is for.
+        kept: Arguments of a refused call that were not at fault; an empty answer keeps them.
+        explain: Whether to show the description of each argument.
     """
     arguments: dict[str, Any] = {}
     required = schema.get("required", ())
@@ -83,22 +83,22 @@ class _Question:
 
     @property
     def certain(self) -> bool:
-        """Whether there is nothing to choose."""
+        """Whether only one value is possible."""
         return self.required and len(self.choices) == 1 and not self.nullable
 
     @property
     def numbered(self) -> bool:
-        """Whether choices can be named by their number: not where they are numbers themselves."""
+        """Whether choices can be named by number. Not if they are numbers themselves."""
         return bool(self.choices) and all(isinstance(value, str) for value in self.choices)
 
     @property
     def inline(self) -> str | None:
-        """The numbered choices in one line, if they fit."""
+        """The numbered choices in one line; `None` if they do not fit."""
         line = ", ".join(f"{number} {value}" for number, value in enumerate(self.choices, 1))
         return line if self.numbered and len(line) <= _SHORT and "\n" not in line else None
 
     def introduction(self, explain: bool) -> list[str]:
-        """What is shown above the question."""
+        """The lines above the question."""
         lines = [f"{self.name}: {self.description}"] if self.description and explain else []
         if self.numbered and self.inline is None:
             lines.extend(f"  {number}  {value}" for number, value in enumerate(self.choices, 1))
@@ -122,7 +122,7 @@ class _Question:
         return f"{words}: "
 
     def read(self, answer: str, kept: Mapping[str, Any]) -> Any:
-        """The value that an answer means; what is not understood stays text, for the tool to refuse."""
+        """The value of an answer. An answer that cannot be parsed stays text, and the tool will refuse it."""
         if not answer:
             return kept.get(self.name, _LEFT_OUT)
         if self.choices:
@@ -148,7 +148,7 @@ class _Question:
 
 
 def _branches(schema: _Schema, root: _Schema) -> list[_Schema]:
-    """The alternatives of a schema, without references at their heads."""
+    """The alternatives of a schema, with their top-level references resolved."""
     seen: set[str] = set()
     while (reference := schema.get("$ref")) is not None and reference not in seen:
         seen.add(reference)

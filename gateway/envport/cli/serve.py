@@ -31,7 +31,7 @@ _DEFAULTS = Limits()
 
 
 class RuntimeOption(Enum):
-    """How environments are run."""
+    """The runtime for the environments."""
 
     INLINE = "inline"
     THREAD = "thread"
@@ -204,7 +204,7 @@ def serve(
     with exporting_traces(os.environ):
         service = Service(settings, specs, os.environ)
         service.run(lambda: _greet(service, unloadable, log_format))
-    # Below the ^C that the terminal shows.
+    # Start a new line: the terminal shows ^C on the current one.
     console.line("\nStopped.", "dim")
 
 
@@ -235,7 +235,7 @@ def _by_name(said: Iterable[str]) -> dict[str, int]:
 
 
 def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat) -> None:
-    """Say what is served and what to do next."""
+    """Print what is served and what to do next."""
     environments = service.gateway.table.environments
     url, secured = service.url, service.gateway.access.required
     count = f"{len(environments)} environment{'s' if len(environments) != 1 else ''}"

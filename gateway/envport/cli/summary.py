@@ -1,4 +1,4 @@
-"""Short forms of what environments say about themselves."""
+"""Short forms of environments' descriptions."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ __all__ = ["first_line"]
 
 
 def first_line(description: str) -> str:
-    """The first paragraph of a description, in one line; a dash if there is none."""
+    """The first paragraph of a description in one line, or a dash if there is none."""
     return " ".join(description.strip().partition("\n\n")[0].split()) or "-"

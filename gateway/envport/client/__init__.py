@@ -1,4 +1,4 @@
-"""Clients of the control plane: the same calls, sync and async, raising the same errors as the gateway."""
+"""Clients of the control plane, sync and async, with the same calls. They raise the same errors as the gateway."""
 
 from envport.client.aio import AsyncClient
 from envport.client.sync import Client

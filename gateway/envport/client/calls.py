@@ -1,4 +1,4 @@
-"""The calls of the control plane without their input and output: what to send, and how to read the answer."""
+"""The calls of the control plane, without I/O: what to send, and how to read the answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Call", "TaskChoice", "headers_for"]
 ResultT = TypeVar("ResultT")
 
 TaskChoice = int | Task | Mapping[str, Any]
-"""A task: its index in the split, or a task of one's own."""
+"""A task: its index in the split, or a task of your own."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Call(Generic[ResultT]):
 
     Attributes:
         method: HTTP method.
-        path: Path below the gateway's address.
-        adapter: Reads the answer.
+        path: Path relative to the gateway's address.
+        adapter: Parses the answer.
         json: Body.
         params: Query.
     """
@@ -44,8 +44,8 @@ class Call(Generic[ResultT]):
         """The result, or the gateway's error.
 
         Raises:
-            EnvportError: The class that the gateway raised.
-            GatewayUnreachable: The answer is not a gateway's.
+            EnvportError: The gateway's error, as the same class.
+            GatewayUnreachable: The answer does not come from a gateway.
         """
         if response.is_success:
             try:
@@ -65,7 +65,7 @@ def _error(response: httpx2.Response) -> EnvportError:
 
 
 def headers_for(token: str | None) -> dict[str, str]:
-    """The headers of every request: the token given, else `ENVPORT_TOKEN`, else none."""
+    """The headers of every request: with the given token, else `ENVPORT_TOKEN`, else without a token."""
     token = token if token is not None else os.environ.get("ENVPORT_TOKEN")
     return {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -108,7 +108,7 @@ def episode(episode_id: str) -> Call[EpisodeInfo]:
 
 
 def keep_alive(episode_id: str) -> Call[EpisodeInfo]:
-    """Start an episode's idle limit anew."""
+    """Restart the idle time of an episode."""
     return Call("POST", f"{_of(episode_id)}/keepalive", _EPISODE)
 
 
@@ -123,7 +123,7 @@ def close(episode_id: str) -> Call[EpisodeInfo]:
 
 
 def trajectory(episode_id: str) -> Call[Trajectory]:
-    """What happened in an episode."""
+    """The trajectory of an episode."""
     return Call("GET", f"{_of(episode_id)}/trajectory", _TRAJECTORY)
 
 

@@ -18,14 +18,14 @@ ResultT = TypeVar("ResultT")
 
 
 class Client:
-    """Opens, watches and closes episodes of a gateway, waiting for each answer. The episodes are played over MCP.
+    """Opens, watches and closes episodes of a gateway. Blocks until each answer. The episodes are played over MCP.
 
     Args:
         url: Address of the gateway, such as `http://127.0.0.1:8000`.
         token: Bearer token with the scope `control`; `ENVPORT_TOKEN` if not given.
         timeout: Seconds to wait for an answer; opening an episode may take as long as its environment does.
 
-    Every method raises the gateway's own errors (`envport.errors`), and `GatewayUnreachable` without an answer.
+    Every method raises the gateway's own errors (`envport.errors`), and `GatewayUnreachable` if there is no answer.
     """
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = 60.0):
@@ -53,7 +53,7 @@ class Client:
         return self._send(calls.environment(name))
 
     def tasks(self, name: str, *, split: str | None = None, offset: int = 0, limit: int = 100) -> TaskPage:
-        """A page of the tasks of a split, the first one if none is named; at most 1,000 a page."""
+        """A page of a split's tasks, at most 1,000. Uses the first split if none is named."""
         return self._send(calls.tasks(name, split, offset, limit))
 
     def open(
@@ -71,16 +71,16 @@ class Client:
         Args:
             environment: Name of the environment.
             split: The split to take the task from; the first one if not given.
-            task: Index of the task, or a task of one's own; the seed chooses if not given.
-            seed: The seed; drawn if not given. The same task and seed give the same episode.
+            task: Index of the task, or a task of your own; the seed chooses one if not given.
+            seed: The seed; random if not given. The same task and seed give the same episode.
             reward_in_meta: Whether MCP results carry the reward in `_meta`. Not for evaluation.
-            mint_token: Whether to return a bearer token that plays this episode and opens nothing else.
+            mint_token: Whether to return a bearer token that only allows playing this episode.
 
         Raises:
             UnknownEnvironment: The environment is not served.
             UnknownTask: It has no such split or task.
-            AtCapacity: There was no room in time; says when to try again.
-            EpisodeFailed: The environment broke.
+            AtCapacity: No capacity became free in time; says when to try again.
+            EpisodeFailed: The environment failed.
         """
         choice = calls.choice(split, task, seed)
         call = calls.open_episode(environment, choice, reward_in_meta=reward_in_meta, mint_token=mint_token)
@@ -91,7 +91,7 @@ class Client:
         return self._send(calls.episode(episode_id))
 
     def keep_alive(self, episode_id: str) -> EpisodeInfo:
-        """Start the idle limit of an episode anew."""
+        """Restart the idle time of an episode."""
         return self._send(calls.keep_alive(episode_id))
 
     def reset(
@@ -102,7 +102,7 @@ class Client:
         task: TaskChoice | None = None,
         seed: int | None = None,
     ) -> OpenedEpisode:
-        """Start an episode over: with the same task and seed, unless others are given."""
+        """Start an episode over, with the same task and seed unless others are given."""
         return self._send(calls.reset(episode_id, calls.choice(split, task, seed)))
 
     def close(self, episode_id: str) -> EpisodeInfo:
@@ -110,7 +110,7 @@ class Client:
         return self._send(calls.close(episode_id))
 
     def trajectory(self, episode_id: str) -> Trajectory:
-        """What happened in an episode."""
+        """The trajectory of an episode."""
         return self._send(calls.trajectory(episode_id))
 
     def _send(self, call: Call[ResultT]) -> ResultT:

@@ -1,1 +1,1 @@
-"""Episodes on several machines: a host on each one runs them, and any replica of the gateway reaches any host."""
+"""Episodes on several machines: each machine has a host that runs them, and every replica reaches every host."""

@@ -1,4 +1,4 @@
-"""Handles that say where their episode runs, so that no replica of a gateway has to remember it."""
+"""Handles that contain where their episode runs, so that no replica of a gateway has to remember it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _HANDLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a handle says.
+    """The contents of a handle.
 
     Attributes:
         host: The host that runs the episode.
-        life: Which of the host's lives it began in; an episode ends with it.
-        environment: Place of the environment in the cluster's settings.
+        life: The life of the host in which the episode began. A restart begins a new life, without the old episodes.
+        environment: Position of the environment in the cluster's settings.
         created_at: Unix time in seconds.
     """
 
@@ -39,8 +39,8 @@ class Route:
 class Handles:
     """Makes and reads handles.
 
-    A handle is signed together with its principal: so every replica knows one that is forged or somebody else's
-    without asking, also if the host that could tell is gone.
+    A handle is signed together with its principal. So every replica can reject a forged handle, or that of another
+    principal, without asking the host, even if the host is gone.
 
     Args:
         secret: The key, which all hosts and replicas of a cluster share.
@@ -56,10 +56,10 @@ class Handles:
         return f"{body}.{self._sign(body, principal)}"
 
     def read(self, handle: str, principal: str) -> Route:
-        """Where the episode of a handle runs.
+        """Read where the episode of a handle runs.
 
         Raises:
-            UnknownEpisode: It was not made with this secret for this principal.
+            UnknownEpisode: The handle was not made with this secret for this principal.
         """
         match = _HANDLE.fullmatch(handle)
         if match is None or not hmac.compare_digest(match["signature"], self._sign(match["body"], principal)):

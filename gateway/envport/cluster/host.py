@@ -1,4 +1,4 @@
-"""The episodes of one machine, played by whichever replica of the gateway asks."""
+"""The episodes of one machine. Any replica of the gateway may play them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Answer", "Host", "HostLoad", "OpenedThere", "Progressed"]
 
 @dataclass(frozen=True, slots=True)
 class OpenedThere:
-    """An `Opening` without what both sides have.
+    """An `Opening` without its environment, which the replica already has.
 
     Attributes:
         handle: The episode's handle.
@@ -38,17 +38,17 @@ class OpenedThere:
 
     @classmethod
     def of(cls, opening: Opening) -> OpenedThere:
-        """The opening without its environment."""
+        """Leave the environment out of an opening."""
         return cls(opening.handle, opening.prompt, opening.observation, opening.seed)
 
 
 @dataclass(frozen=True, slots=True)
 class HostLoad:
-    """How much a host is running.
+    """The current load of a host.
 
     Attributes:
         live: Episodes that hold resources.
-        capacity: How many there may be.
+        capacity: The most episodes that may hold resources.
     """
 
     live: int
@@ -57,12 +57,12 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a host says.
+    """A host's answer.
 
     Attributes:
-        value: What was asked for.
-        error: The code, the message and further fields of the error that was raised instead.
-        lost: The episode was one of an earlier life of the host.
+        value: The result.
+        error: The code, the message and further fields of the error, if one was raised.
+        lost: The episode belongs to an earlier life of the host, and is lost.
     """
 
     value: Any = None
@@ -72,24 +72,24 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """A report of progress, before the answer.
+    """A progress report, sent before the answer.
 
     Attributes:
-        report: The arguments of the sink.
+        report: The arguments for the progress sink.
     """
 
     report: tuple[float, float | None, str | None]
 
 
 class Host:
-    """Runs episodes, each in a process of its own.
+    """Runs episodes, each in its own process.
 
-    It holds everything that there is to know of them: limits, deadlines, latest answers, outcomes. Replicas come and
-    go; what they ask for in the name of a call is done once.
+    It holds all of their state: limits, deadlines, latest answers, outcomes. Replicas may come and go. A call has an
+    id and is executed once, even if it is sent again.
 
     Args:
-        name: Its name within the cluster.
-        settings: What is run.
+        name: Name of the host within the cluster.
+        settings: The settings of the cluster.
     """
 
     def __init__(self, name: str, settings: ClusterSettings):
@@ -105,11 +105,11 @@ class Host:
         self._stopping = asyncio.Event()
 
     async def ask(self, method: str, life: str | None, fields: dict[str, Any]) -> Answer:
-        """Answer a replica.
+        """Answer a request of a replica.
 
         Args:
-            method: What to do: a public method of this class's own vocabulary, see `_METHODS`.
-            life: The life that the episode began in, if it is about an episode.
+            method: The method to call, one of `_METHODS`.
+            life: The life of the host in which the episode began, if the request is about an episode.
             fields: The arguments.
         """
         return await self._answer(method, life, fields, None)
@@ -117,7 +117,7 @@ class Host:
     async def ask_reporting(
         self, method: str, life: str | None, fields: dict[str, Any]
     ) -> AsyncIterator[Progressed | Answer]:
-        """The same, with the reports of progress before the answer."""
+        """Answer a request of a replica, with progress reports before the answer."""
         loop = asyncio.get_running_loop()
         said: asyncio.Queue[Progressed | Answer] = asyncio.Queue()
 

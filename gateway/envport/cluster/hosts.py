@@ -1,4 +1,4 @@
-"""The seam between a replica of the gateway and the hosts of its cluster."""
+"""The interface between a replica of the gateway and the hosts of its cluster."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["HostLost", "Hosts"]
 
 
 class HostLost(Exception):
-    """The host is gone, or its machine is, and with it every episode that it ran."""
+    """The host or its machine is gone, and with it every episode that it ran."""
 
 
 class Hosts(Protocol):
-    """Reaches the hosts."""
+    """The hosts of a cluster, as a replica reaches them."""
 
     @property
     def settings(self) -> ClusterSettings:
-        """What the cluster runs."""
+        """The settings of the cluster."""
         ...
 
     def run(self) -> AbstractAsyncContextManager[None]:
@@ -40,17 +40,17 @@ class Hosts(Protocol):
         life: str | None = None,
         progress: ProgressSink | None = None,
     ) -> Any:
-        """Have a host do something.
+        """Send a request to a host.
 
         Args:
-            host: Its name.
+            host: Name of the host.
             method: See `Host.ask`.
-            fields: The arguments.
-            life: The life of the host that the episode began in, if it is about an episode.
-            progress: Where progress goes.
+            fields: The arguments of the method.
+            life: The life of the host in which the episode began, if the request is about an episode.
+            progress: Receives progress.
 
         Raises:
-            HostLost: It is gone, or began another life.
-            EnvportError: Whatever it raised.
+            HostLost: The host is gone, or was restarted.
+            EnvportError: The error that the host raised.
         """
         ...

@@ -25,7 +25,7 @@ except ImportError:
 
 __all__ = ["RayHosts", "cluster_loads", "stop_cluster"]
 
-# Its annotations are partial.
+# Ray's annotations are incomplete.
 ray: Any = _untyped_ray
 
 logger = logging.getLogger(__name__)
@@ -34,10 +34,10 @@ _SETTINGS = "envport-settings"
 _HOST = "envport-host-"
 _NAME_LENGTH = 16
 _LOOK_SECONDS = 2.0
-# How long a host that cannot be reached may be on its way back.
+# How long to wait for an unreachable host to come back.
 _UNAVAILABLE_SECONDS = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-# Calls that run or wait in one host; Ray's default of 1,000 would be a queue that nobody sees.
+# Concurrent calls in one host. Ray's default of 1,000 would add a hidden queue.
 _CONCURRENCY = 1_000_000
 _SETTINGS_SECONDS = 60.0
 _STATUS_SECONDS = 5.0
@@ -45,21 +45,21 @@ _REACH_SECONDS = 5.0
 
 
 class RayHosts:
-    """`Hosts` of a Ray cluster, which this process becomes a driver of.
+    """`Hosts` of a Ray cluster. This process becomes a Ray driver.
 
-    A host is on the node that it is named after and nowhere else, comes back there by itself if its process dies, and
-    takes no resources of Ray's, so that it does not wait for what trainers hold.
+    Each host is pinned to one node and named after it. If its process dies, Ray restarts it on that node. A host
+    reserves no Ray resources, so it does not have to wait for those that trainers hold.
 
     Args:
-        address: Of the cluster, such as `10.0.0.1:6379`; `auto` finds one that runs on this machine, `local` starts
-            one for this process.
-        namespace: What tells this gateway's hosts from those of others.
-        settings: What this replica says; see `ClusterSettings.require`.
-        secret_given: Whether the secret in the settings was given, and has to be the cluster's.
-        resource: Only nodes that have some of this custom resource get a host; all do, if not given.
+        address: Address of the cluster, such as `10.0.0.1:6379`; `auto` finds one that runs on this machine, `local`
+            starts one for this process.
+        namespace: Ray namespace that separates this gateway's hosts from those of others.
+        settings: The settings of this replica; see `ClusterSettings.require`.
+        secret_given: Whether the secret in the settings was given by the user; then it has to equal the cluster's.
+        resource: Only nodes with this custom resource get a host; all nodes do if not given.
 
     Raises:
-        ConfigurationError: There is no such cluster, or it runs other settings.
+        ConfigurationError: There is no such cluster, or its settings differ.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class RayHosts:
 
     @property
     def settings(self) -> ClusterSettings:
-        """What the cluster runs."""
+        """The settings of the cluster."""
         return self._settings
 
     @asynccontextmanager
@@ -119,19 +119,20 @@ class RayHosts:
         life: str | None = None,
         progress: ProgressSink | None = None,
     ) -> Any:
-        """Have a host do something."""
+        """Send a request to a host."""
         actor = await self._actor(host)
         pause, deadline = _FIRST_PAUSE, _now() + _UNAVAILABLE_SECONDS
         while True:
             try:
                 return _read(await _send(actor, method, life, fields, progress))
             except ActorUnavailableError as error:
-                # Whether it was done is not known: a call may be sent again, because it has a name; opening has none.
+                # Whether the request was executed is not known. A call may be sent again because it has an id.
+                # Opening has no id, so it is not sent again.
                 if method == "open" or _now() > deadline or not await self._is_there(host):
                     raise HostLost(str(error)) from None
                 logger.warning("host %s is away: %s", host, error)
             except RayTaskError:
-                # A fault of the host's, which is still there.
+                # The host raised an unexpected error, but it is still alive.
                 raise
             except RayError as error:
                 raise HostLost(str(error)) from None
@@ -140,7 +141,7 @@ class RayHosts:
 
     async def _actor(self, host: str) -> Any:
         if host not in self._actors:
-            # Another replica may have made it.
+            # Another replica may have created the host.
             try:
                 self._actors[host] = await asyncio.to_thread(ray.get_actor, _HOST + host, self._namespace)
             except (ValueError, RayError):
@@ -160,7 +161,7 @@ class RayHosts:
                 logger.exception("the cluster could not be looked at")
 
     def _look(self) -> None:
-        """See which machines there are, and make the hosts that are missing."""
+        """List the machines, and create the missing hosts."""
         nodes: dict[str, Any] = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
         if self._resource is not None:
             nodes = {key: node for key, node in nodes.items() if node["Resources"].get(self._resource, 0) > 0}
@@ -190,11 +191,11 @@ class RayHosts:
 
 
 def stop_cluster(address: str, namespace: str) -> int:
-    """Close every episode of a cluster's gateway, and end its hosts.
+    """Close every episode of a gateway on a cluster, and end its hosts.
 
     Args:
-        address: Of the cluster.
-        namespace: What tells this gateway's hosts from those of others.
+        address: Address of the cluster.
+        namespace: Ray namespace that separates this gateway's hosts from those of others.
 
     Returns:
         How many hosts were ended.
@@ -214,11 +215,11 @@ def stop_cluster(address: str, namespace: str) -> int:
 
 
 def cluster_loads(address: str, namespace: str) -> dict[str, HostLoad | None]:
-    """How much the hosts of a cluster's gateway are running; `None` for one that does not answer.
+    """The load of each host of a gateway on a cluster; `None` for a host that does not answer.
 
     Args:
-        address: Of the cluster.
-        namespace: What tells this gateway's hosts from those of others.
+        address: Address of the cluster.
+        namespace: Ray namespace that separates this gateway's hosts from those of others.
 
     Raises:
         ConfigurationError: There is no such cluster.
@@ -248,7 +249,7 @@ def _stop(name: str, actor: Any) -> None:
 
 
 class _Settings:
-    """Keeps the settings of whoever came first; Ray starts it again elsewhere with the same ones."""
+    """Keeps the settings of the first replica. If its node is lost, Ray restarts it elsewhere with the same ones."""
 
     def __init__(self, settings: ClusterSettings):
         self._settings = settings
@@ -276,7 +277,7 @@ def _connect(address: str, namespace: str) -> None:
 
 
 def _reach(address: str) -> None:
-    """Make sure that somebody listens there: Ray itself would try for minutes."""
+    """Check that something listens at the address, because Ray itself would try for minutes."""
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdecimal():
         return

@@ -1,4 +1,4 @@
-"""What all hosts and replicas of a cluster have to agree on."""
+"""The settings that all hosts and replicas of a cluster share."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["ClusterSettings"]
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """What the first replica says, and the others have to say too. Plain data.
+    """Settings that the first replica decides and all others have to match. Plain data.
 
     Attributes:
         version: Version of envport.
-        environments: Where each environment comes from, by its name.
+        environments: The origin of each environment, by its name.
         limits: Limits on the episodes of each host.
         secret: Signs handles and the tokens of single episodes.
     """
@@ -37,13 +37,14 @@ class ClusterSettings:
         """The settings of a replica.
 
         Args:
-            environments: What is served.
+            environments: The environments to serve.
             limits: Limits on the episodes of each host.
-            secret: The shared key; one is drawn if not given, which counts only if this replica is the first.
+            secret: The shared key. If not given, a random one is made, which is used only if this replica is the
+                first.
 
         Raises:
-            ConfigurationError: An environment cannot be found by another process, or a limit is set for one that is
-                not there.
+            ConfigurationError: Another process cannot find an environment, or a limit is set for an environment that
+                is not served.
         """
         environments = list(environments)
         limits.require(spec.name for spec in environments)
@@ -51,14 +52,14 @@ class ClusterSettings:
         return cls(version("envport"), origins, asdict(limits), secret or secrets.token_urlsafe(32))
 
     def require(self, agreed: ClusterSettings, *, secret: bool) -> None:
-        """Make sure that these settings are those of the cluster.
+        """Check that these settings match those of the cluster.
 
         Args:
             agreed: The settings of the cluster.
-            secret: Whether the secret has to be equal, because it was given and not drawn.
+            secret: Whether the secret has to be equal, because the user gave it.
 
         Raises:
-            ConfigurationError: They differ; says in what.
+            ConfigurationError: They differ; the message says where.
         """
         differences = [
             *self._environment_differences(agreed),

@@ -1,4 +1,4 @@
-"""The episodes of a cluster as the surfaces of one replica see them. It remembers none of them."""
+"""The episodes of a cluster, for the surfaces of one replica. The replica itself stores no episode."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _LOST = "The machine that ran the episode was lost."
 
 
 class ClusterTable:
-    """An `EpisodeTable` of episodes that hosts run.
+    """An `EpisodeTable` whose episodes run on hosts.
 
     Args:
-        environments: What can be played: what the hosts run.
+        environments: The environments that can be played; the hosts run them.
         hosts: The hosts.
     """
 
@@ -41,18 +41,18 @@ class ClusterTable:
         self._hosts = hosts
         self._limits = Limits(**hosts.settings.limits)
         self._environments = {spec.name: spec for spec in environments}
-        # The order of the cluster's settings, which handles count by.
+        # In the order of the cluster's settings, because a handle names its environment by position.
         self._by_place = [self._environments[name] for name in hosts.settings.environments]
         self._handles = Handles(hosts.settings.secret)
         self._loads: dict[str, HostLoad] = {}
-        # Opened since the host last said its load.
+        # Episodes opened on each host since it last reported its load.
         self._opened: dict[str, int] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._draining = False
 
     @property
     def environments(self) -> Mapping[str, EnvironmentDefinition]:
-        """What can be played."""
+        """The environments that can be played."""
         return self._environments
 
     @property
@@ -62,38 +62,38 @@ class ClusterTable:
 
     @property
     def replicated(self) -> bool:
-        """Every replica of the cluster serves them."""
+        """True: every replica of the cluster serves these episodes."""
         return True
 
     @property
     def live(self) -> int:
-        """How many episodes hold resources on all hosts, as they last said."""
+        """How many episodes hold resources on all hosts, as last reported."""
         return sum(load.live for load in self._loads.values())
 
     @property
     def draining(self) -> bool:
-        """Whether this replica opens no more episodes."""
+        """Whether this replica has stopped opening episodes."""
         return self._draining
 
     @property
     def preparations(self) -> Mapping[str, Preparation]:
-        """Whether any host answers; it prepares an environment when it starts."""
+        """Whether any host answers. A host prepares its environments when it starts."""
         preparation = (
             Preparation("ready") if self._loads else Preparation("failed", "no machine of the cluster answers")
         )
         return dict.fromkeys(self._environments, preparation)
 
     def take_no_more(self) -> None:
-        """Open no more episodes by this replica."""
+        """Stop opening episodes through this replica."""
         self._draining = True
 
     async def drain(self, seconds: float) -> None:
-        """Open no more episodes by this replica. Nothing is lost with it: the others play what the hosts run."""
+        """Stop opening episodes through this replica. No episode is lost: other replicas go on playing them."""
         self.take_no_more()
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
-        """Watch the hosts. Episodes outlive the replica."""
+        """Watch the hosts. Episodes continue after the replica ends."""
         async with self._hosts.run():
             await self._ask_loads()
             watching = asyncio.create_task(self._watch())
@@ -104,7 +104,7 @@ class ClusterTable:
                 await asyncio.gather(watching, *self._tasks, return_exceptions=True)
 
     def environment(self, name: str) -> EnvironmentDefinition:
-        """The environment of that name."""
+        """The environment with that name."""
         return served(self._environments, name)
 
     async def open(
@@ -117,7 +117,7 @@ class ClusterTable:
         seed: int | None = None,
         reward_in_meta: bool = False,
     ) -> Opening:
-        """Open an episode on the host that has most room."""
+        """Open an episode on the host with the most free capacity."""
         spec = self.environment(environment)
         if self._draining:
             raise Draining
@@ -143,14 +143,14 @@ class ClusterTable:
         raise AtCapacity("No machine of the cluster takes episodes now. Try again in a while.", _NO_HOST_RETRY)
 
     def find(self, handle: str, principal: str) -> Found:
-        """The episode of that handle; that it was closed or has expired, only its host knows."""
+        """The episode of that handle. It may be closed or expired: only its host knows that."""
         place = self._handles.read(handle, principal).environment
         if place >= len(self._by_place):
             raise UnknownEpisode
         return Found(handle, principal, self._by_place[place])
 
     async def opening(self, found: Found) -> Opening:
-        """What the episode began with."""
+        """The opening of the episode."""
         return _opening(found.spec, await self._ask(found.handle, found.principal, "opening"))
 
     async def call(
@@ -161,16 +161,16 @@ class ClusterTable:
         progress: ProgressSink | None = None,
         call_id: str | None = None,
     ) -> CallResult:
-        """Call a tool; one that the network swallowed is sent again, and played once."""
+        """Call a tool. If the network loses the call, it is sent again, but executed only once."""
         fields = {"tool": tool, "arguments": arguments, "call_id": call_id or secrets.token_urlsafe(16)}
         return await self._ask(found.handle, found.principal, "call", fields, progress)
 
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
-        """The state of an episode: also if its machine is gone."""
+        """The state of an episode, even if its machine is gone."""
         return await self._ask_info(handle, principal, "info")
 
     async def keep_alive(self, found: Found) -> EpisodeInfo:
-        """Start the idle limit of an episode anew."""
+        """Restart the idle time of an episode."""
         return await self._ask(found.handle, found.principal, "keep_alive")
 
     async def reset(
@@ -181,7 +181,7 @@ class ClusterTable:
         task: ChosenTask | None = None,
         seed: int | None = None,
     ) -> Opening:
-        """Start an episode over, on the host that it is on."""
+        """Start an episode over, on its own host."""
         wanted = {"split": split, "task": task, "seed": seed}
         return _opening(found.spec, await self._ask(found.handle, found.principal, "reset", wanted))
 
@@ -190,7 +190,7 @@ class ClusterTable:
         return await self._ask_info(handle, principal, "close")
 
     async def trajectory(self, handle: str, principal: str) -> Trajectory:
-        """What happened in an episode; its machine holds that, and takes it along."""
+        """The trajectory of an episode. Its machine stores it, so it is lost with the machine."""
         return await self._ask(handle, principal, "trajectory")
 
     async def _ask_info(self, handle: str, principal: str, method: str) -> EpisodeInfo:
@@ -240,7 +240,7 @@ class ClusterTable:
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # The caller went away; nobody else knows of the episode.
+            # The caller is gone and nobody else knows the handle, so close the episode.
             self._spawn(self._close_unclaimed(opening, wanted["principal"]))
             raise
         except (HostLost, EnvportError):
@@ -266,7 +266,7 @@ class ClusterTable:
             return live / max(1, load.capacity if load is not None else 1)
 
         hosts = list(self._hosts.names())
-        # Replicas that know the same loads must not all choose the same host.
+        # Shuffle first: replicas that know the same loads must not all choose the same host.
         random.shuffle(hosts)
         return sorted(hosts, key=taken)
 
@@ -287,7 +287,7 @@ class ClusterTable:
         except (HostLost, EnvportError):
             return None
         except Exception:
-            # A host with a bug of its own must not keep the loads of the others from being known.
+            # A bug in one host must not hide the loads of the others.
             logger.exception("host %s did not say how loaded it is", host)
             return None
         self._opened[host] = max(0, self._opened.get(host, 0) - before)

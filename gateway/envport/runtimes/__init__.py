@@ -1,4 +1,4 @@
-"""Where environments run: behind a small Protocol, so that an episode does not know."""
+"""Runtimes: they run environments behind a small Protocol, so that an episode does not depend on where."""
 
 from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, Runtime, StepResult, Worker
 from envport.runtimes.local import InlineRuntime, ThreadRuntime

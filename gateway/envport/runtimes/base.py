@@ -1,4 +1,4 @@
-"""The seam between an episode and whatever runs its environment."""
+"""The interface between an episode and the runtime of its environment."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from envport.types import Observation, Step, Task
 __all__ = ["UNBOUNDED", "Bounds", "Load", "ProgressSink", "Runtime", "StepResult", "Worker", "contained"]
 
 ProgressSink = Progress
-"""Where a tool's progress goes."""
+"""Receives the progress that a tool reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a worker may take; `None` for no bound.
+    """Limits on the time and memory of a worker; `None` means no limit.
 
     Attributes:
         call_seconds: How long a call may take.
         reset_seconds: How long making and resetting the environment may take.
         close_seconds: How long closing it may take.
-        memory_mb: MiB of memory beside what all workers of the environment share.
+        memory_mb: MiB of memory, not counting what all workers of the environment share.
     """
 
     call_seconds: float | None = None
@@ -45,11 +45,11 @@ UNBOUNDED = Bounds()
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much a runtime is running.
+    """The current load of a runtime.
 
     Attributes:
         workers: Workers that are open.
-        busy: Those in which a call is running.
+        busy: Workers in which a call is running.
     """
 
     workers: int
@@ -63,8 +63,8 @@ class StepResult:
     Attributes:
         observation: What the player sees.
         reward: Finite, or `None` where the step has no reward signal.
-        terminated: The task reached an end of its own.
-        truncated: The episode was cut off from outside the task.
+        terminated: The task came to its own end.
+        truncated: The episode was cut off for a reason outside the task.
         info: Diagnostics, as plain data.
     """
 
@@ -76,10 +76,10 @@ class StepResult:
 
     @classmethod
     def of(cls, value: Any) -> StepResult:
-        """Make a result of what a tool returned: a `Step` or an observation.
+        """Make a result from a tool's return value: a `Step` or an observation.
 
         Raises:
-            TypeError: The observation or the reward is of no allowed type.
+            TypeError: The type of the observation or of the reward is not allowed.
             ValueError: The reward is NaN or infinite.
         """
         if not isinstance(value, Step):
@@ -107,9 +107,9 @@ def _reward(value: Any) -> float | None:
 
 @contextmanager
 def contained() -> Generator[None]:
-    """Make an ordinary error of whatever an environment raises, so that it ends its episode and nothing else.
+    """Turn everything that an environment raises into an ordinary exception, so that it ends only its own episode.
 
-    Only the cancellation of the task that runs it passes: it is the caller's.
+    One exception passes unchanged: the cancellation of the current asyncio task, which belongs to the caller.
     """
     try:
         yield
@@ -123,9 +123,9 @@ def contained() -> Generator[None]:
 
 
 class Worker(Protocol):
-    """One environment instance, wherever it runs. Used by one caller at a time.
+    """One environment instance, in whichever runtime. Only one caller may use it at a time.
 
-    A worker that has raised `WorkerLost`, or one of whose calls was cancelled, is good for nothing but `close`.
+    After `WorkerLost` or a cancelled call, only `close` may be called.
     """
 
     async def reset(self, *, seed: int, task: Task | None) -> Observation:
@@ -133,9 +133,9 @@ class Worker(Protocol):
 
         Raises:
             ToolError: The environment refused the task.
-            UpstreamLost: What the environment adapts has failed.
-            WorkerLost: What ran the environment died, or took longer than it may.
-            Exception: Anything else means that the environment broke.
+            UpstreamLost: The foreign system behind the environment has failed.
+            WorkerLost: The process of the environment died, or the reset exceeded its time limit.
+            Exception: The environment itself failed.
         """
         ...
 
@@ -144,15 +144,15 @@ class Worker(Protocol):
 
         Raises:
             InvalidArguments: The arguments break the tool's schema; the environment was not touched.
-            ToolError: The environment refused, in words for the player.
-            UpstreamLost: What the environment adapts has failed.
-            WorkerLost: What ran the environment died, or took longer or more than it may.
-            Exception: Anything else means that the environment broke.
+            ToolError: The environment refused the call, with a message for the player.
+            UpstreamLost: The foreign system behind the environment has failed.
+            WorkerLost: The process of the environment died, or the call exceeded its time or memory limit.
+            Exception: The environment itself failed.
         """
         ...
 
     async def close(self) -> None:
-        """Release the instance, and whatever ran it."""
+        """Release the instance and its process or thread."""
         ...
 
 
@@ -160,7 +160,7 @@ class Runtime(Protocol):
     """Makes workers."""
 
     async def prepare(self, spec: EnvironmentDefinition) -> None:
-        """Get ready to open the environment, so that the first episode need not wait.
+        """Prepare the environment, so that the first episode opens without delay.
 
         Raises:
             ConfigurationError: The environment cannot be run here.
@@ -173,26 +173,26 @@ class Runtime(Protocol):
         bounds: Bounds = UNBOUNDED,
         on_lost: Callable[[WorkerLost], None] | None = None,
     ) -> Worker:
-        """Make a worker with a new instance of the environment.
+        """Create a worker with a new instance of the environment.
 
         Args:
             spec: The environment.
-            bounds: What the worker may take.
+            bounds: Limits of the worker.
             on_lost: Called in the event loop if the worker is lost while no call is running in it.
         """
         ...
 
     def load(self) -> Load:
-        """How much is running."""
+        """The current load."""
         ...
 
     async def memory(self) -> int | None:
-        """Bytes of memory of what runs the workers; `None` where they live in the gateway's own process.
+        """Bytes of memory of the workers' processes; `None` if the workers live in the gateway's own process.
 
-        May take a while, in which the event loop goes on.
+        May take a while, but does not block the event loop.
         """
         ...
 
     async def drain(self) -> None:
-        """Release what the runtime itself holds; workers that are not closed are lost."""
+        """Release the runtime's own resources; workers that are still open are lost."""
         ...

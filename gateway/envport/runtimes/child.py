@@ -36,7 +36,7 @@ _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
 
 _NICENESS = 10
-# Of a machine that runs out of memory, the kernel kills episodes before gateways.
+# Raise the score, so that the kernel kills episodes before the gateway if the machine runs out of memory.
 _OOM_SCORE = 500
 _SOCKET = 3
 _REHEARSALS = 64
@@ -51,12 +51,12 @@ def die_with_parent(number: signal.Signals) -> None:
 
 
 def set_subreaper() -> None:
-    """Become the parent of descendants whose own parent ends, so that none is lost sight of (prctl(2))."""
+    """Become the parent of descendants whose own parent ends, so that all of them can be found (prctl(2))."""
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def settle_in(sock: int, stderr: int) -> socket.socket:
-    """Make a forked process one of its own: group, standard streams, descriptors, priority, random numbers."""
+    """Give a forked process its own group, standard streams, descriptors, priority and random numbers."""
     os.setpgid(0, 0)
     die_with_parent(signal.SIGKILL)
     set_subreaper()
@@ -79,7 +79,7 @@ def settle_in(sock: int, stderr: int) -> socket.socket:
 
 def _reseed() -> None:
     random.seed()
-    # Those that the environment has imported; otherwise all of its episodes would draw the same.
+    # Reseed the libraries that are imported; otherwise all episodes would draw the same random numbers.
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()
     if (torch := sys.modules.get("torch")) is not None:
@@ -87,7 +87,7 @@ def _reseed() -> None:
 
 
 def work(sock: socket.socket, spec: EnvironmentDefinition) -> NoReturn:
-    """Answer messages until the socket is closed, and end the process."""
+    """Answer messages until the socket is closed, then end the process."""
     worker = _Worker(sock, spec)
     try:
         if runs_async(spec):
@@ -101,7 +101,7 @@ def work(sock: socket.socket, spec: EnvironmentDefinition) -> NoReturn:
 
 
 class _Rehearsal(Environment):
-    """Stands in for an environment before there is an episode."""
+    """The environment that `rehearse` plays."""
 
     def reset(self, *, seed: int, task: Task | None) -> str:
         return ""
@@ -112,10 +112,10 @@ class _Rehearsal(Environment):
 
 
 def rehearse() -> None:
-    """Answer some messages for nobody, so that Python has adapted this code before it is shared by forking.
+    """Answer some messages before the first fork, so that Python specialises this code only once.
 
-    Python 3.11 rewrites code as it runs (PEP 659); every process that does so pays for it in time, and in pages of
-    memory of its own.
+    Python 3.11 rewrites bytecode as it runs (PEP 659). Without this, every forked process would repeat that work and
+    copy the memory pages.
     """
     ours, theirs = socket.socketpair()
     call = encode({"op": "call", "tool": "echo", "arguments": {"message": ""}, "progress": False})
@@ -131,7 +131,7 @@ class _Worker:
         self._spec = spec
         self._frames = Frames()
         self._instance: Instance | None = None
-        # Tools may report progress from threads of their own.
+        # Tools may report progress from other threads.
         self._sending = threading.Lock()
 
     def leave(self, code: int) -> NoReturn:
@@ -141,13 +141,13 @@ class _Worker:
         os._exit(code)
 
     def answer(self) -> None:
-        """Answer messages, one after the other."""
+        """Answer messages one at a time."""
         while data := self._sock.recv(_CHUNK):
             for message in self._frames.feed(data):
                 self._send_answer(message["op"], partial(self._play, message))
 
     async def answer_in_loop(self) -> None:
-        """The same, in an event loop that runs on between the messages, as environments may have tasks."""
+        """Answer messages in one event loop. It keeps running between messages, so background tasks go on."""
         loop = asyncio.get_running_loop()
         self._sock.setblocking(False)
         while data := await loop.sock_recv(self._sock, _CHUNK):
@@ -211,13 +211,14 @@ class _Worker:
                 try:
                     left = left[self._sock.send(left) :]
                 except BlockingIOError:
-                    # In an event loop, in which progress cannot be awaited; the gateway always reads on.
+                    # Progress is sent from sync code, which cannot await: wait until the socket is writable.
+                    # That cannot take for ever, because the gateway always keeps reading.
                     select.select([], [self._sock], [])
 
 
 def _said(op: str, value: Any) -> dict[str, Any]:
     if op == "call" and type(value) is str:
-        # The most common one, by a short way.
+        # Fast path for the most common result, plain text.
         return {"content": (text_block(value),)}
     if op == "close":
         return {"closed": True}
@@ -226,7 +227,7 @@ def _said(op: str, value: Any) -> dict[str, Any]:
         return {"content": value.content, "structured": value.structured_content}
     result = StepResult.of(value)
     said: dict[str, Any] = {"content": result.observation.content}
-    # What a step mostly has not is mostly not sent.
+    # Omit fields that have their default: most steps have no reward and no info.
     if result.observation.structured_content is not None:
         said["structured"] = result.observation.structured_content
     if result.reward is not None:
@@ -241,7 +242,7 @@ def _said(op: str, value: Any) -> dict[str, Any]:
 
 
 def _told(error: BaseException) -> str:
-    """The traceback, for the gateway's log."""
+    """The traceback for the gateway's log, shortened if it is long."""
     text = "".join(traceback.format_exception(error))
     return text if len(text) <= 20_000 else f"{text[:10_000]}\n...\n{text[-10_000:]}"
 
@@ -259,4 +260,4 @@ def _identity(value: Any) -> Any:
 
 
 def _nothing() -> None:
-    """There is nothing to close."""
+    """Do nothing: no instance was made, so there is nothing to close."""

@@ -1,4 +1,4 @@
-"""Room for the descriptors that many connections and processes take."""
+"""Raises the limit on open files, because many connections and processes need many descriptors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["allow_descriptors"]
 
 
 def allow_descriptors() -> None:
-    """Let this process open as many files as it may; the usual limit of 1,024 is only a default."""
+    """Raise the soft limit on open files to the hard limit; the usual 1,024 is only a default."""
     if sys.platform == "win32":
         return
     import resource

@@ -1,4 +1,4 @@
-"""The gateway's side of an episode's process: asks it, kills it, and learns of its end."""
+"""The gateway's side of an episode's process: sends it messages, kills it, and handles its end."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from envport.runtimes.frames import FrameError, Frames, encode
 __all__ = ["EpisodeProcess"]
 
 _CHUNK = 65_536
-# A killed process is gone at once, unless the kernel waits for something in its name.
+# A killed process usually ends at once. It can take longer while the kernel waits for its I/O.
 _KILL_SECONDS = 5.0
-# Of what is left in the socket of a dead process; something that it started may go on writing.
+# Limit on the chunks that are read after a process died: a process that it started may keep writing.
 _LAST_CHUNKS = 16
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -28,12 +28,12 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class EpisodeProcess:
     """A process that plays one episode.
 
-    Its death is not taken from the end of its socket, which something that it started may hold open, but from the
-    zygote, which is its parent.
+    The zygote, which is its parent, reports its death. The end of the socket would not be reliable: a process that it
+    started may hold the socket open.
 
     Args:
         sock: The gateway's end of the socketpair.
-        on_gone: Called once when the process is gone and everything that it held is released.
+        on_gone: Called once, when the process is gone and its resources are released.
     """
 
     def __init__(self, sock: socket.socket, on_gone: Callable[[], None]):
@@ -56,12 +56,12 @@ class EpisodeProcess:
 
     @property
     def busy(self) -> bool:
-        """Whether it is being asked something."""
+        """Whether a message is waiting for its answer."""
         return self._answer is not None
 
     @property
     def pid(self) -> int | None:
-        """Its process id as seen from here; `None` before it is born and after its end."""
+        """Its process id as the gateway sees it; `None` before it is forked and after its end."""
         if self._pidfd is None:
             return None
         for line in Path(f"/proc/self/fdinfo/{self._pidfd}").read_text("ascii").splitlines():
@@ -70,7 +70,7 @@ class EpisodeProcess:
         return None
 
     def born(self, pidfd: int) -> None:
-        """Take hold of the process, by a descriptor that can mean no other one."""
+        """Store the pidfd of the process. Unlike a process id, a pidfd never refers to another process."""
         if self.lost is not None:
             os.close(pidfd)
             return
@@ -85,13 +85,13 @@ class EpisodeProcess:
         overdue: Callable[[], WorkerLost],
         progress: ProgressSink | None = None,
     ) -> Mapping[str, Any]:
-        """Send a message and wait for its answer. If that takes too long or is cancelled, the process is killed.
+        """Send a message and wait for its answer. Kill the process if that takes too long or is cancelled.
 
         Args:
             message: Plain data.
             seconds: How long the answer may take.
-            overdue: Makes the error for an answer that takes longer.
-            progress: Where the progress that is reported until then goes.
+            overdue: Makes the error if the answer takes longer.
+            progress: Receives the progress that is reported before the answer.
 
         Raises:
             WorkerLost: The process died.
@@ -117,10 +117,10 @@ class EpisodeProcess:
                 timer.cancel()
 
     def kill(self, why: WorkerLost | None = None) -> None:
-        """Kill it.
+        """Kill the process.
 
         Args:
-            why: What its loss is reported as; the first one that was given counts.
+            why: The error to report for its loss; the first one given counts.
         """
         self._why = self._why or why
         if self._killed or self.lost is not None:
@@ -130,19 +130,19 @@ class EpisodeProcess:
         self._given_up = self._loop.call_later(_KILL_SECONDS, self.died, None, "")
 
     async def gone(self) -> None:
-        """Wait until it is gone."""
+        """Wait until the process is gone."""
         await asyncio.shield(self._gone)
 
     def died(self, status: int | None, stderr: str) -> None:
-        """Learn that it has died.
+        """Handle the death of the process.
 
         Args:
             status: The wait status; `None` if it is not known.
-            stderr: The last of its standard error.
+            stderr: The end of its standard error.
         """
         if self.lost is not None:
             return
-        # What it said before it died counts.
+        # An answer that was sent before the death still counts.
         with contextlib.suppress(OSError, FrameError):
             for _ in range(_LAST_CHUNKS):
                 if not self._read_some():
@@ -160,7 +160,7 @@ class EpisodeProcess:
         self._on_gone()
 
     def memory(self) -> int:
-        """Bytes of memory that it takes and no file has; 0 once it is gone."""
+        """Bytes of resident memory that no file backs; 0 once the process is gone."""
         try:
             _, resident, shared, *_ = Path(f"/proc/{self.pid}/statm").read_text("ascii").split()
         except OSError:
@@ -191,7 +191,7 @@ class EpisodeProcess:
         except BlockingIOError:
             sent = 0
         except OSError:
-            # It is dying, of which the zygote will tell.
+            # The process is dying; the zygote will report it.
             return
         if sent < len(frame):
             self._unsent += memoryview(frame)[sent:]
@@ -219,12 +219,12 @@ class EpisodeProcess:
             self.kill(WorkerLost(f"The environment's process broke the protocol: {error}."))
             return
         if not open_still:
-            # Mostly it is dead, and the zygote will say of what; if not, it has left itself without a voice.
+            # The process usually died, and the zygote reports how. If it is alive, it closed its socket: kill it.
             self._loop.remove_reader(self._sock.fileno())
             self.kill()
 
     def _read_some(self) -> bool:
-        """Read what there is; whether there may be more."""
+        """Read the data that has arrived. Returns false at the end of the socket."""
         data = self._sock.recv(_CHUNK)
         for message in self._frames.feed(data):
             self._take(message)
@@ -241,7 +241,7 @@ class EpisodeProcess:
     def _report(self, progress: Any) -> None:
         match progress:
             case [int() | float() as done, int() | float() | None as total, str() | None as text]:
-                # A thread of the environment's may report after its call has ended.
+                # A thread of the environment may report progress after its call has ended.
                 if self._progress is not None:
                     self._progress(done, total, text)
             case _:
@@ -251,7 +251,7 @@ class EpisodeProcess:
 def _with_status(why: WorkerLost | None, status: int, stderr: str) -> WorkerLost:
     name = _signal_name(os.WTERMSIG(status)) if os.WIFSIGNALED(status) else None
     reason: Literal["worker_lost", "deadline", "out_of_memory"] = "worker_lost" if why is None else why.reason
-    # A process that was to be killed may have died of something else before.
+    # The process may have died of another cause before our kill reached it.
     if why is not None and (reason != "worker_lost" or name == "SIGKILL"):
         message = why.message
     elif name is not None:

@@ -1,4 +1,4 @@
-"""The gateway's side of a zygote: starts it, has it fork, and passes on what it tells of its children."""
+"""The gateway's side of a zygote: starts it, asks it to fork, and passes on its reports about its children."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["ForkServer"]
 _HIDDEN = ("/tmp/", "/dev/")
 _LOAD_SECONDS = 300.0
 _END_SECONDS = 10.0
-# More would wait in the socket, of which a packet with a descriptor takes much.
+# Limit on concurrent forks. More would only wait in the socket, where a packet with a descriptor takes much room.
 _FORKS_AT_ONCE = 8
 
 
@@ -41,7 +41,7 @@ class ForkServer:
         spec: The environment.
 
     Raises:
-        ConfigurationError: It cannot be run in a process of its own here.
+        ConfigurationError: The environment cannot run in its own process on this system.
     """
 
     def __init__(self, spec: EnvironmentDefinition):
@@ -60,14 +60,14 @@ class ForkServer:
 
     @property
     def processes(self) -> list[EpisodeProcess]:
-        """The processes that are there."""
+        """The processes that are not gone."""
         return list(self._processes.values())
 
     async def load(self) -> None:
-        """Have it load the environment.
+        """Let the zygote load the environment.
 
         Raises:
-            ConfigurationError: It cannot be loaded there.
+            ConfigurationError: The environment cannot be loaded in the zygote.
         """
         message = {"load": self._origin.data(), "pythonpath": os.environ.get("PYTHONPATH")}
         packet = json.dumps(message).encode("ascii")
@@ -87,7 +87,7 @@ class ForkServer:
         """Make a process for an episode.
 
         Raises:
-            WorkerLost: It could not be made.
+            WorkerLost: The process could not be made.
         """
         async with self._turn:
             if not self.alive:
@@ -112,7 +112,7 @@ class ForkServer:
             return process
 
     async def stop(self) -> None:
-        """End the zygote, and with it everything that it forked."""
+        """End the zygote and every process that it forked."""
         for process in self.processes:
             process.on_lost = None
         self._end()
@@ -160,7 +160,7 @@ class ForkServer:
     def _born(self, number: int, pidfd: int) -> None:
         process, born = self._processes.get(number), self._forks.get(number)
         if process is None:
-            # It was given up in the meantime; the zygote still has to be rid of it.
+            # The fork was abandoned in the meantime. Kill the process, so that the zygote does not keep it.
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             os.close(pidfd)
             return
@@ -175,7 +175,7 @@ class ForkServer:
             process.died(None, "")
 
     def _end(self) -> None:
-        """Let go of the zygote, which then kills its children, or is dead and they with it."""
+        """Close the socket of the zygote: it then kills its children. If it is dead, they died with it."""
         if not self.alive:
             return
         self.alive = False
@@ -200,11 +200,11 @@ def _start(spec: EnvironmentDefinition, origin: Origin) -> tuple[socket.socket, 
     command = [sys.executable, "-P", "-m", "envport.runtimes.zygote"]
     if spec.cls.sandbox:
         command = [*_sandbox([*paths, os.path.dirname(origin.file)]), *command]
-    # Who may play and control the gateway is none of the environment's business.
+    # The environment must not see the gateway's tokens and keys.
     environ = without_secrets(os.environ)
     environ["PYTHONPATH"] = os.pathsep.join(paths)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # In a session of its own: signals of the terminal end the gateway, and then that ends this.
+    # A new session keeps terminal signals away: they end the gateway, and the gateway then ends the zygote.
     with theirs, ExitStack() as on_error:
         on_error.callback(ours.close)
         zygote = subprocess.Popen(
@@ -221,10 +221,10 @@ def _start(spec: EnvironmentDefinition, origin: Origin) -> tuple[socket.socket, 
 
 
 def _sandbox(paths: list[str]) -> list[str]:
-    """The command that runs another one without a network and with nothing to write to but its own `/tmp`.
+    """The command prefix that runs a command without network, where only a private `/tmp` is writable.
 
     Args:
-        paths: Where code is; what of it lies beneath `/tmp` has to be seen there too.
+        paths: Folders with code. Those under `/tmp` are mounted into the private `/tmp`.
     """
     bwrap = shutil.which("bwrap")
     if bwrap is None:

@@ -1,6 +1,6 @@
-"""Messages between the gateway and the processes of episodes: a length of 4 bytes, and JSON of plain data.
+"""Messages between the gateway and the processes of episodes: a length of 4 bytes, then plain data as JSON.
 
-Never pickle: what an episode's process sends is read by the gateway, and must not be able to run anything there.
+Never pickle: the gateway reads what an episode's process sends, and that data must not be able to run code there.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ MAX_PACKET = 160_000
 """Bytes of the largest packet between the gateway and a zygote."""
 
 STDERR_TAIL = 4_096
-"""Bytes that are kept of what an episode's process writes to standard error."""
+"""Bytes that are kept from the end of an episode's standard error."""
 
 _LENGTH = struct.Struct(">I")
 
 
 class FrameError(Exception):
-    """What came is no message."""
+    """The received data is not a message."""
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -40,7 +40,7 @@ def encode(message: dict[str, Any]) -> bytes:
     try:
         body = to_json(message, inf_nan_mode="constants")
     except PydanticSerializationError:
-        # Such as a lone surrogate, which tool arguments may hold, and which survives as ASCII.
+        # Tool arguments may contain a lone surrogate. It cannot be encoded as UTF-8, but it survives as ASCII.
         body = json.dumps(message, separators=(",", ":")).encode("ascii")
     if len(body) > MAX_FRAME:
         raise FrameError(f"a message of {len(body)} bytes is larger than the limit of {MAX_FRAME}")
@@ -48,21 +48,21 @@ def encode(message: dict[str, Any]) -> bytes:
 
 
 class Frames:
-    """Cuts what arrives into messages."""
+    """Splits received data into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """Take what arrived.
+        """Add received data.
 
         Returns:
             The messages that are complete by now.
 
         Raises:
-            FrameError: What came is no message.
+            FrameError: The data is not a message.
         """
-        # Mostly it is one whole message.
+        # Fast path: the data is usually one whole message.
         if not self._buffer and len(data) >= _LENGTH.size and _length(data) == len(data) - _LENGTH.size:
             return [_parse(data[_LENGTH.size :])]
         self._buffer += data
@@ -91,7 +91,7 @@ def _parse(body: bytes) -> dict[str, Any]:
 
 
 def _parse_odd(body: bytes) -> Any:
-    """Parse what the fast parser refuses: lone surrogates, and deep nesting."""
+    """Parse what the fast parser refuses: lone surrogates and deep nesting."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""An instance of an environment and how its methods are called, the same in whatever runs it."""
+"""An instance of an environment, and how its methods are called. All runtimes use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from envport.types import Task
 __all__ = ["Instance", "runs_async"]
 
 Work = Callable[[], Any]
-"""A method with its arguments; what it returns may be awaitable."""
+"""A method with its arguments; its result may be awaitable."""
 
 
 class Instance:
@@ -34,12 +34,12 @@ class Instance:
         self._environment = spec.make()
 
     def reset(self, *, seed: int, task: Task | None) -> Work:
-        """What starts the episode; returns the first observation as the environment gives it."""
+        """The work that starts the episode; it returns the first observation as the environment gives it."""
         self._environment.rng = random.Random(seed)
         return partial(self._environment.reset, seed=seed, task=task)
 
     def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> Work:
-        """What calls a tool; returns the observation or `Step` as the environment gives it.
+        """The work that calls a tool; it returns the observation or `Step` as the environment gives it.
 
         Raises:
             InvalidArguments: The arguments break the tool's schema.
@@ -52,7 +52,7 @@ class Instance:
         return partial(method, spec.name, bound) if spec.by_name else partial(method, **bound)
 
     def close(self) -> Work:
-        """What releases what the episode holds."""
+        """The work that releases the episode's resources."""
         return self._environment.close
 
 
@@ -63,4 +63,4 @@ def runs_async(spec: EnvironmentDefinition) -> bool:
 
 
 def _silent(progress: float, total: float | None = None, message: str | None = None) -> None:
-    """Takes the progress that nobody asked for."""
+    """Drop progress that the caller did not ask for."""

@@ -27,7 +27,7 @@ _BLOCKED_SECONDS = 0.5
 
 
 def overdue(what: str, seconds: float | None) -> WorkerLost:
-    """The error for what took longer than it may."""
+    """The error for an operation that exceeded its time limit."""
     return WorkerLost(f"{what} took longer than its limit of {seconds:g} s.", "deadline")
 
 
@@ -36,22 +36,22 @@ class _LocalRuntime:
         self._open: set[_InlineWorker] = set()
 
     async def prepare(self, spec: EnvironmentDefinition) -> None:
-        """Nothing is needed."""
+        """Do nothing: there is nothing to prepare."""
 
     def load(self) -> Load:
-        """How much is running."""
+        """The current load."""
         return Load(len(self._open), sum(worker.busy for worker in self._open))
 
     async def memory(self) -> int | None:
-        """Nothing of its own."""
+        """`None`: the workers live in the gateway's own process."""
         return None
 
     async def drain(self) -> None:
-        """Nothing is held; threads end by themselves."""
+        """Do nothing: no resources are held, and threads end by themselves."""
 
 
 class InlineRuntime(_LocalRuntime):
-    """Runs environments in the event loop: for those that are cheap and never block."""
+    """Runs environments in the event loop: for environments that are cheap and never block."""
 
     async def open(
         self,
@@ -59,7 +59,7 @@ class InlineRuntime(_LocalRuntime):
         bounds: Bounds = UNBOUNDED,
         on_lost: Callable[[WorkerLost], None] | None = None,
     ) -> Worker:
-        """Make a worker with a new instance of the environment."""
+        """Create a worker with a new instance of the environment."""
         with contained():
             return _InlineWorker(Instance(spec), bounds, self._open)
 
@@ -68,7 +68,7 @@ class ThreadRuntime(_LocalRuntime):
     """Runs the sync methods of environments in threads, and the async ones in the event loop.
 
     Args:
-        max_threads: How many calls may be in a thread at once.
+        max_threads: How many calls may run in threads at once.
     """
 
     def __init__(self, max_threads: int = 256):
@@ -81,7 +81,7 @@ class ThreadRuntime(_LocalRuntime):
         bounds: Bounds = UNBOUNDED,
         on_lost: Callable[[WorkerLost], None] | None = None,
     ) -> Worker:
-        """Make a worker with a new instance of the environment."""
+        """Create a worker with a new instance of the environment."""
         async with self._limiter:
             with anyio.move_on_after(bounds.reset_seconds):
                 own = anyio.CapacityLimiter(1)
@@ -146,12 +146,13 @@ class _ThreadWorker(_InlineWorker):
     def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker], limiter: anyio.CapacityLimiter):
         super().__init__(instance, bounds, workers)
         self._limiter = limiter
-        # Of calls for a thread there is one at a time; the wait for a place, which is not on the clock, is before.
+        # One is enough: a worker has one call in a thread at a time. The shared limiter is acquired before the
+        # call's time limit starts, so the wait for a free thread does not count.
         self._own = anyio.CapacityLimiter(1)
         self._left = False
 
     async def close(self) -> None:
-        # A thread that was left behind closes the environment itself, once it is done with it.
+        # An abandoned thread closes the environment itself when its call is done.
         self._workers.discard(self)
         if not self._left:
             work = self._instance.close()
@@ -176,14 +177,14 @@ class _ThreadWorker(_InlineWorker):
 
     async def _take_place(self) -> None:
         try:
-            # Mostly there is one, and then the loop need not go round for it.
+            # A thread is usually free; then no turn of the event loop is needed.
             self._limiter.acquire_on_behalf_of_nowait(self)
         except anyio.WouldBlock:
             await self._limiter.acquire_on_behalf_of(self)
 
 
 class _Leavable:
-    """Work in a thread that may be left behind, and then closes the environment when it is done."""
+    """Work in a thread that may be abandoned. Abandoned work closes the environment when it is done."""
 
     def __init__(self, work: Work, close: Work | None):
         self._work = work
@@ -202,7 +203,7 @@ class _Leavable:
                 self._close()
 
     def leave(self) -> bool:
-        """Leave it; false if it was done by then."""
+        """Abandon the work. Returns false if it was already done."""
         with self._lock:
             self._left = not self._done
             return self._left

@@ -1,4 +1,4 @@
-"""Where an environment comes from, as plain data: so that another process can find the same one."""
+"""Where an environment comes from, as plain data, so that another process can load the same one."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _SCRIPT = "__envport_script__"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an environment's class is found, and what it is made with.
+    """Where an environment's class is found, and the options for its constructor.
 
     Attributes:
         name: The name under which it is served.
         module: The module of its class.
-        file: The file of its class, where that is not a module that can be imported.
+        file: The file of its class, if its module cannot be imported by name.
         qualname: The class within the module.
         options: The constructor's keyword arguments, as JSON values.
-        fingerprint: Of its tool listing.
+        fingerprint: Fingerprint of its tool listing.
     """
 
     name: str
@@ -45,10 +45,10 @@ class Origin:
 
     @classmethod
     def of(cls, spec: EnvironmentDefinition) -> Origin:
-        """Where the environment comes from.
+        """The origin of an environment.
 
         Raises:
-            InvalidEnvironment: Its class can be found by nobody else.
+            InvalidEnvironment: Another process could not find its class.
             InvalidOption: An option is not plain data.
         """
         module, qualname, file = spec.cls.__module__, spec.cls.__qualname__, ""
@@ -58,24 +58,24 @@ class Origin:
                 "move it to the top of its module, or run it inline or in threads"
             )
         if module == "__main__" or module.startswith("envport_file_"):
-            # The script that is running, and a file that was given by its path, are not importable by name.
+            # The running script and a file given by its path cannot be imported by name.
             found = getattr(sys.modules.get(module), "__file__", None)
             if found is None:
                 raise InvalidEnvironment(f"{qualname} is defined in no file, so no other process can find it")
             file = str(Path(found).resolve())
-            # As multiprocessing does: under another name, so that what is meant for the script alone is not run.
+            # Use another name than `__main__`, as multiprocessing does, so that the script's main block does not run.
             module = _SCRIPT if module == "__main__" else module
         return cls(spec.name, module, file, qualname, _plain_options(spec), spec.fingerprint)
 
     def data(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The origin as plain data."""
         return asdict(self)
 
     def load(self) -> EnvironmentDefinition:
-        """Find the environment, and read its tools.
+        """Load the environment and read its tools.
 
         Raises:
-            ConfigurationError: It cannot be found, or is not what it was.
+            ConfigurationError: The environment cannot be found, or has changed.
         """
         found: Any = _module_of(self.module, self.file) if self.file else importlib.import_module(self.module)
         for part in self.qualname.split("."):

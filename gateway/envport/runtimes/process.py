@@ -1,4 +1,4 @@
-"""Running each episode in a process of its own: what one of them does ends that one, and nothing else."""
+"""Runs each episode in its own process, so that a crash ends only that episode."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = ["EnvironmentBroke", "ProcessRuntime"]
 
 
 class EnvironmentBroke(Exception):
-    """An environment's own exception, with the traceback that its process gave; for the log, never for the wire."""
+    """An environment's own exception, with the traceback from its process. For the log only, never for a client."""
 
 
 class ProcessRuntime:
-    """Runs every episode in a process of its own, forked from one that has loaded the environment (Linux)."""
+    """Runs every episode in its own process, forked from one that has loaded the environment (Linux)."""
 
     def __init__(self) -> None:
         self._servers: dict[int, asyncio.Task[ForkServer]] = {}
@@ -41,7 +41,7 @@ class ProcessRuntime:
         """Start the process that the episodes' processes are forked from.
 
         Raises:
-            ConfigurationError: The environment cannot be loaded there.
+            ConfigurationError: The environment cannot be loaded in that process.
         """
         await self._server(spec)
 
@@ -51,10 +51,10 @@ class ProcessRuntime:
         bounds: Bounds = UNBOUNDED,
         on_lost: Callable[[WorkerLost], None] | None = None,
     ) -> Worker:
-        """Make a process; the instance is made in it when it is reset.
+        """Create a process. Its environment instance is made at the reset.
 
         Raises:
-            ConfigurationError: The environment cannot be loaded in a process of its own.
+            ConfigurationError: The environment cannot be loaded in its own process.
             WorkerLost: The process could not be made.
         """
         try:
@@ -67,14 +67,14 @@ class ProcessRuntime:
         return _ProcessWorker(spec, bounds, process, server.base_memory, self._watchdog)
 
     def load(self) -> Load:
-        """How much is running."""
+        """The current load."""
         processes = [process for server in self._running() for process in server.processes]
         return Load(len(processes), sum(process.busy for process in processes))
 
     async def memory(self) -> int | None:
-        """Bytes of memory of the episodes' processes, with what they share with the one they are forked from once."""
+        """Bytes of memory of the episodes' processes. Memory that they share through forking counts once."""
         processes = [(server.base_memory, server.processes) for server in self._running()]
-        # Two files of /proc for each: with thousands of them, that is not for the event loop.
+        # This reads two files of /proc per process. With thousands of processes, that would block the event loop.
         return await anyio.to_thread.run_sync(_memory, processes)
 
     async def drain(self) -> None:
@@ -95,7 +95,7 @@ class ProcessRuntime:
         if known is None or _is_over(known):
             allow_descriptors()
             known = self._servers[id(spec)] = asyncio.create_task(_start(spec, known))
-        # Whoever goes away does not take the others' server along.
+        # Shield the start: other callers wait for the same server, and one cancelled caller must not stop it.
         return await asyncio.shield(known)
 
 
@@ -140,7 +140,7 @@ class _ProcessWorker:
 
     async def reset(self, *, seed: int, task: Task | None) -> Observation:
         given = task.model_dump() if task is not None else None
-        # What is not plain data has to fail here, and not to arrive as something else.
+        # Fail here if the task is not plain data, so that the environment never receives a changed task.
         json.dumps(given)
         message = {"op": "reset", "seed": seed, "task": given}
         result = await self._ask(message, self._bounds.reset_seconds, self._reset_overdue)
@@ -159,7 +159,7 @@ class _ProcessWorker:
         process = self._process
         process.on_lost = None
         try:
-            # One that has nothing of its own to release is not asked to.
+            # Skip the message if the environment does not override `close`.
             if process.lost is None and self._spec.cls.close is not Environment.close:
                 seconds = self._bounds.close_seconds
                 what = partial(overdue, "Closing the environment", seconds)
@@ -190,7 +190,7 @@ class _ProcessWorker:
 
 
 def _step(answer: Mapping[str, Any]) -> StepResult:
-    """Read what a tool returned: nothing that comes from an environment's process is taken on trust."""
+    """Read what a tool returned. Check every field, because an environment's process is not trusted."""
     reward, info = answer.get("reward"), answer.get("info", {})
     if reward is not None and not (type(reward) is float and math.isfinite(reward)):
         raise ValueError("the reward is no finite number")

@@ -1,4 +1,4 @@
-"""Which runtime is meant by a name."""
+"""Selects a runtime by its name."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["kind_for", "runtime_for"]
 
 
 def runtime_for(kind: RuntimeKind) -> Runtime:
-    """A runtime of that name.
+    """The runtime with that name.
 
     Raises:
-        ConfigurationError: This system does not have what it needs.
+        ConfigurationError: This system cannot run it.
     """
     if kind == "process":
         if not hasattr(os, "pidfd_open"):
             raise ConfigurationError("the runtime 'process' needs Linux 5.3 or newer")
-        # Not before: it imports what other systems do not have.
+        # Import late: the module needs parts of Python that only Linux has.
         from envport.runtimes.process import ProcessRuntime
 
         return ProcessRuntime()
@@ -30,11 +30,11 @@ def runtime_for(kind: RuntimeKind) -> Runtime:
 
 
 def kind_for(spec: EnvironmentDefinition, override: RuntimeKind | None) -> RuntimeKind:
-    """How an environment is run.
+    """The kind of runtime for an environment.
 
     Args:
-        spec: The environment, which declares how.
-        override: What whoever serves it says; a sandboxed environment stays one.
+        spec: The environment, which declares its kind.
+        override: The kind that the operator chose; a sandboxed environment stays sandboxed.
     """
     if override is None or spec.cls.sandbox:
         return spec.cls.runtime

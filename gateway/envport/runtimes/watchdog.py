@@ -12,12 +12,12 @@ from envport.runtimes.episode_process import EpisodeProcess
 __all__ = ["Watchdog"]
 
 _SECONDS = 0.1
-# A process is looked at in one of these parts of the period, so that the loop is never held for all of them.
+# Processes are spread over this many parts of the period, so that one check never blocks the loop for all of them.
 _PARTS = 5
 
 
 class Watchdog:
-    """Kills processes that take too much memory. Each is looked at every 100 ms."""
+    """Kills processes that use too much memory. It checks each one every 100 ms."""
 
     def __init__(self) -> None:
         self._watched: list[dict[EpisodeProcess, tuple[int, float]]] = [{} for _ in range(_PARTS)]
@@ -31,8 +31,8 @@ class Watchdog:
 
         Args:
             process: The process.
-            most: Bytes that it may take.
-            limit_mb: The limit as people know it.
+            most: Bytes that it may use.
+            limit_mb: The limit in MiB, for the error message.
         """
         self._next_process = (self._next_process + 1) % _PARTS
         part = self._watched[self._next_process]

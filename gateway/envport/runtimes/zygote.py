@@ -1,10 +1,10 @@
 """A process that has loaded an environment and forks a copy of itself for each episode.
 
-It is started afresh by the gateway and never forked from it, has one thread, and does nothing else: so forking it is
-safe, takes a few milliseconds, and the copies share its memory. It is also the one who knows how they die, because it
-is their parent.
+The gateway starts it as a new process and never forks it from itself. It has one thread and does nothing else. So a
+fork is safe and takes a few milliseconds, and the copies share its memory. As their parent, it also learns how they
+die.
 
-The gateway and the zygote talk over a socketpair of packets (`SOCK_SEQPACKET`), each a JSON object:
+The gateway and the zygote exchange packets over a socketpair (`SOCK_SEQPACKET`). Each packet is a JSON object:
 
 | from | message | descriptor |
 |---|---|---|
@@ -15,7 +15,7 @@ The gateway and the zygote talk over a socketpair of packets (`SOCK_SEQPACKET`),
 | zygote | `{"unforked": id, "why": text}` | |
 | zygote | `{"died": id, "status": wait status, "stderr": text}` | |
 
-When the gateway's end is closed, however that came to be, everything here is killed.
+When the gateway's end is closed, for whatever reason, the zygote kills its children and ends.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class _Child:
     """An episode's process.
 
     Attributes:
-        id: The gateway's number for it.
+        id: The number that the gateway gave it.
         pid: Its process id.
-        stderr: Where its standard error is read.
-        tail: The last of it.
+        stderr: Descriptor from which its standard error is read.
+        tail: The end of its standard error.
     """
 
     id: int
@@ -60,7 +60,7 @@ class _Child:
     tail: bytes = b""
 
     def read(self) -> bool:
-        """Read what it wrote; whether there may be more."""
+        """Read what it wrote. Returns whether there may be more."""
         try:
             data = os.read(self.stderr, 65536)
         except BlockingIOError:
@@ -70,7 +70,7 @@ class _Child:
 
 
 def main(control: int) -> NoReturn:
-    """Load what the gateway says, and fork when it says.
+    """Load the environment that the gateway names, then fork on its requests.
 
     Args:
         control: Descriptor of this end of the socketpair.
@@ -82,7 +82,7 @@ def main(control: int) -> NoReturn:
         message = json.loads(sock.recv(MAX_PACKET) or b"null")
         if message is None:
             os._exit(0)
-        # The path of the gateway is set by its environment variable, which is not for the environment to see.
+        # PYTHONPATH was set to pass the gateway's path; the environment must see the original value.
         _restore_environ(message["pythonpath"])
         spec = Origin(**message["load"]).load()
         _ = spec.tools
@@ -92,7 +92,7 @@ def main(control: int) -> NoReturn:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
     rehearse()
-    # What is there now is shared by all episodes: collecting garbage would touch it, and so copy it.
+    # All episodes share the present objects. A garbage collection would write to their pages and so copy them.
     gc.collect()
     gc.disable()
     gc.freeze()
@@ -106,7 +106,7 @@ def _restore_environ(pythonpath: str | None) -> None:
 
 
 def _send(sock: socket.socket, message: dict[str, Any], *descriptors: int) -> None:
-    # With the gateway gone there is nobody to tell; that is noticed where its messages are read.
+    # Ignore a closed gateway here; `_obey` notices it when it reads.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         socket.send_fds(sock, [json.dumps(message).encode("ascii")], descriptors)
 
@@ -133,7 +133,7 @@ class _Zygote:
         self._selector.register(self._signals, selectors.EVENT_READ)
         _send(self._sock, {"loaded": _private_memory()})
         while not self._ending:
-            # The dead go first: their episodes wait to be told.
+            # Handle dead children first, because their episodes wait for the report.
             for key, _ in sorted(self._selector.select(), key=lambda event: event[0].fileobj is not self._signals):
                 self._attend(key)
         self._leave()
@@ -150,7 +150,7 @@ class _Zygote:
             self._obey()
         else:
             child: _Child = key.data
-            # Once it is reaped its pipe is closed, which an event of this round may not know.
+            # An event of this round may belong to a child that was just reaped and whose pipe is closed.
             if child.pid in self._children and not child.read():
                 self._selector.unregister(child.stderr)
 
@@ -190,7 +190,7 @@ class _Zygote:
             os.setpgid(pid, pid)
         self._children[pid] = child = _Child(number, pid, ours)
         self._selector.register(ours, selectors.EVENT_READ, child)
-        # Not reaped before the next round, so that this cannot be another process of the same number.
+        # The child is not reaped before the next round, so this process id cannot belong to another process yet.
         pidfd = os.pidfd_open(pid)
         try:
             _send(self._sock, {"forked": number}, pidfd)
@@ -198,13 +198,13 @@ class _Zygote:
             os.close(pidfd)
 
     def _reap(self) -> None:
-        """Tell of the children that died, once nothing that they started is left."""
+        """Kill what dead children left behind, and report the deaths."""
         died = False
         while (pid := _dead()) is not None:
             died = True
             child = self._children.get(pid)
             if child is not None:
-                # Its group goes while its number is still taken.
+                # Kill its group before it is reaped, while no other process can get its id.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
@@ -215,7 +215,7 @@ class _Zygote:
 
     def _bury(self, child: _Child, status: int) -> None:
         del self._children[child.pid]
-        # As much as a pipe holds; whoever else has it open may write on for ever.
+        # Read once, as much as a pipe holds: another process may have the pipe open and write for ever.
         child.read()
         with contextlib.suppress(KeyError):
             self._selector.unregister(child.stderr)
@@ -224,7 +224,7 @@ class _Zygote:
         _send(self._sock, {"died": child.id, "status": status, "stderr": stderr})
 
     def _kill_strays(self) -> None:
-        """Kill what the dead left behind, which is ours now because each of them adopted its own (see child.py)."""
+        """Kill orphans of dead children. Each child is a subreaper (see child.py), so its orphans are ours now."""
         try:
             pids = Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii").split()
         except OSError:
@@ -235,10 +235,10 @@ class _Zygote:
                     os.kill(pid, signal.SIGKILL)
 
     def _leave(self) -> NoReturn:
-        """Kill everything, and end once nothing is left."""
+        """Kill all children, and end when none is left."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._sock.close()
-        # Whatever cannot be killed must not keep this process.
+        # A child that cannot be killed must not keep this process alive.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(5)
         for pid in list(self._children):
@@ -254,7 +254,7 @@ class _Zygote:
 
 
 def _dead() -> int | None:
-    """A child that has ended and is not reaped yet."""
+    """The process id of a child that has ended and is not reaped yet."""
     try:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -263,11 +263,11 @@ def _dead() -> int | None:
 
 
 def _note(*_: object) -> None:
-    """Lets a signal interrupt what waits, which the wake-up descriptor then has noted."""
+    """Do nothing: a handler has to be installed so that the signal is written to the wake-up descriptor."""
 
 
 def _private_memory() -> int:
-    """Bytes of memory that are no file's: what a forked copy starts out with."""
+    """Bytes of resident memory that no file backs: the amount that a forked copy starts with."""
     _, resident, shared, *_ = Path("/proc/self/statm").read_text("ascii").split()
     return (int(resident) - int(shared)) * _PAGE
 
