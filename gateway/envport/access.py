@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens, their scopes, and the hosts and origins that requests may name."""
+"""Access control: bearer tokens, their scopes, and the allowed hosts and origins of requests."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from envport.errors import InvalidAccess, PermissionDenied, Unauthenticated
 __all__ = ["ANYONE", "Access", "HostPolicy", "Principal", "Scope", "is_loopback"]
 
 Scope = Literal["control", "play", "metrics"]
-"""`control` opens the control plane, `play` the MCP endpoints; neither holds the other. `metrics` opens `/metrics`,
-which `control` does too, and nothing else."""
+"""What a token allows. `control` allows the control plane, including `/metrics`. `play` allows the MCP endpoints.
+`metrics` allows `/metrics` only. No scope includes `play` or `control`."""
 
 _SCOPES: tuple[Scope, ...] = ("control", "play", "metrics")
 _SHORTEST_TOKEN = 16
@@ -33,9 +33,9 @@ class Principal:
     """Who a request is authenticated as.
 
     Attributes:
-        name: The name; episodes belong to it.
-        scopes: What it may do.
-        episode: Handle of the one episode that it may play; `None` for all of its own.
+        name: Name of the principal, which owns its episodes.
+        scopes: The scopes that it has.
+        episode: Handle of the only episode that it may play; `None` if it may play all of its episodes.
     """
 
     name: str
@@ -43,25 +43,25 @@ class Principal:
     episode: str | None = None
 
     def require(self, *scopes: Scope) -> None:
-        """Make sure that a scope is held.
+        """Check that the principal has at least one of the scopes.
 
         Args:
-            *scopes: Scopes of which one is enough.
+            *scopes: The scopes. One of them is enough.
 
         Raises:
-            PermissionDenied: None of them is.
+            PermissionDenied: The principal has none of them.
         """
         if self.scopes.isdisjoint(scopes):
             raise PermissionDenied(f"this token does not have the scope {' or '.join(map(repr, scopes))}")
 
     def require_episode(self, handle: str | None) -> None:
-        """Make sure that an MCP endpoint may be used.
+        """Check that the principal may use an MCP endpoint.
 
         Args:
-            handle: The episode that the endpoint plays; `None` where the player starts episodes.
+            handle: The episode that the endpoint plays; `None` for an endpoint where the player starts episodes.
 
         Raises:
-            PermissionDenied: The token plays one episode, and this is another endpoint than its.
+            PermissionDenied: The scope `play` is missing, or the token is for another episode.
         """
         self.require("play")
         if self.episode is not None and self.episode != handle:
@@ -69,7 +69,7 @@ class Principal:
 
 
 ANYONE = Principal("local", frozenset(_SCOPES))
-"""Whoever reaches a gateway that has no tokens."""
+"""The principal of every request to a gateway that has no tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class Access:
     """The tokens of a gateway.
 
     Args:
-        tokens: SHA-256 digests of the tokens and whom each authenticates. Without any, whoever reaches the
-            gateway may do everything.
-        secret: Key that signs the tokens of single episodes; replicas have to share it. Random if not given.
+        tokens: SHA-256 digest of each token, and the principal that it authenticates. Without tokens, every client
+            may do everything.
+        secret: Key that signs the tokens of single episodes. Replicas have to share it. Random if not given.
     """
 
     def __init__(self, tokens: Iterable[tuple[bytes, Principal]] = (), secret: bytes | None = None):
@@ -106,7 +106,7 @@ class Access:
             file: A TOML file with a `[[tokens]]` table for each token: `name`, `scopes`, and `token` or `sha256`.
 
         Raises:
-            InvalidAccess: The settings are unusable; says why, and never shows a token.
+            InvalidAccess: The settings are unusable. The message says why, and never contains a token.
         """
         tokens: list[tuple[bytes, Principal]] = []
         if file is None and (named := environ.get("ENVPORT_TOKENS_FILE")):
@@ -119,10 +119,10 @@ class Access:
         return cls(tokens, _usable(secret, "ENVPORT_SECRET").encode() if secret is not None else None)
 
     def authenticate(self, authorization: str | None) -> Principal | None:
-        """Who sent a request with this `Authorization` header; `None` if a token is needed and none is there.
+        """The principal of a request with this `Authorization` header; `None` if a token is needed and missing.
 
         Raises:
-            Unauthenticated: A token is there, but it is not valid.
+            Unauthenticated: There is a token, but it is not valid.
         """
         if authorization is None:
             return None if self.required else ANYONE
@@ -136,14 +136,14 @@ class Access:
         return principal
 
     def mint(self, principal: Principal, handle: str) -> str:
-        """A token that plays one episode of a principal's and opens nothing else."""
+        """Make a token that can only play one episode of the principal."""
         payload = json.dumps([principal.name, handle], separators=(",", ":")).encode()
         return f"{_EPISODE_TOKEN}{_encode(payload)}.{_encode(self._sign(payload))}"
 
     def _find(self, token: str) -> Principal | None:
         digest = _digest(token)
         found: Principal | None = None
-        # Every token is compared, so that the time does not tell which one was close.
+        # Compare with every token, so that the time reveals nothing about which one matched.
         for known in self._tokens:
             if hmac.compare_digest(known.digest, digest):
                 found = known.principal
@@ -223,7 +223,7 @@ def _entry(entry: Any, where: str) -> tuple[bytes, Principal]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether binding to this host reaches no further than this machine."""
+    """Whether a server that is bound to this host can be reached only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -234,11 +234,11 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class HostPolicy:
-    """Which `Host` and `Origin` headers are answered, against DNS rebinding and foreign pages.
+    """Which `Host` and `Origin` headers are answered. Protects against DNS rebinding and against foreign web pages.
 
     Attributes:
         hosts: Allowed host names, without ports; `*` allows any.
-        origins: Allowed origins beside those of the allowed hosts.
+        origins: Allowed origins, in addition to those of the allowed hosts.
     """
 
     hosts: frozenset[str]
@@ -249,7 +249,7 @@ class HostPolicy:
         """The policy of a gateway that is bound to `host`.
 
         Raises:
-            InvalidAccess: Bound to every address, and no host name is given.
+            InvalidAccess: The gateway is bound to every address, and no host name is given.
         """
         hosts = {_bare(name) for name in extra_hosts}
         everywhere = host in ("0.0.0.0", "::", "")
@@ -269,7 +269,7 @@ class HostPolicy:
         return header is not None and bool(header) and ("*" in self.hosts or _host_of(header) in self.hosts)
 
     def allows_origin(self, header: str | None) -> bool:
-        """Whether an `Origin` header is answered; none at all is."""
+        """Whether an `Origin` header is answered. A request without one is answered too."""
         if header is None or header in self.origins:
             return True
         scheme, separator, host = header.partition("://")

@@ -1,4 +1,4 @@
-"""The gateway as one ASGI application: a gate in front of the MCP endpoints and the control plane."""
+"""The gateway as one ASGI application: access checks, then the MCP endpoints and the control plane."""
 
 from __future__ import annotations
 
@@ -39,21 +39,22 @@ _OPENED_BY: dict[str, tuple[AccessScope, ...]] = {METRICS: ("metrics", "control"
 class Gateway:
     """ASGI application that serves environments.
 
-    Every request passes the same gate, whatever surface it is for: its `Host`, then its `Origin`, then its token.
+    Every request passes the same checks, for all surfaces: its `Host`, then its `Origin`, then its token.
 
     Args:
-        environments: What is served.
-        access: The tokens; without any, whoever reaches the gateway may do everything.
+        environments: The environments to serve.
+        access: The tokens. Without tokens, every client may do everything.
         hosts: The hosts and origins that are answered; those of a loopback binding if not given.
         limits: Limits on episodes.
-        clock: The time.
+        clock: The clock.
         trajectories: Where calls are recorded.
-        public_url: Address of the gateway as clients see it, if a proxy stands in front.
-        runtime: How environments are run; each as it declares, if not given.
-        table: The episodes, where they run elsewhere; limits and what comes after them are then the table's own.
+        public_url: Address of the gateway as clients see it, if it is behind a proxy.
+        runtime: The runtime for all environments. If not given, each runs in the runtime that it declares.
+        table: The table of episodes, if they run elsewhere. The table then has its own `limits`, `trajectories` and
+            `runtime`.
 
     Raises:
-        ConfigurationError: Two environments have one name, or there is none.
+        ConfigurationError: Two environments have the same name, or there is no environment.
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class Gateway:
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), _MAX_BODY)
         self._entry: ASGIApp = self._http
         if self._hosts.origins:
-            # A page may read answers only if the browser is told so, and asks before it sends a token.
+            # CORS: a browser lets a page read answers only if their headers allow it. It also sends a preflight
+            # request before a request with a token.
             self._entry = CORSMiddleware(
                 self._http,
                 allow_origins=sorted(self._hosts.origins),
@@ -101,13 +103,13 @@ class Gateway:
         elif scope["type"] == "http":
             await self._entry(scope, receive, send)
         else:
-            # No surface speaks WebSocket; closing before accepting answers 403.
+            # There are no WebSocket endpoints. Closing before accepting answers 403.
             await receive()
             await send({"type": "websocket.close", "code": 1008})
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
-        """Run what has to run beside the requests. A server does this through the ASGI lifespan."""
+        """Run the background tasks. A server does this through the ASGI lifespan."""
         async with self.table.run(), self._mcp.run():
             self._plane.ready = True
             try:
@@ -196,7 +198,10 @@ _GATE_HEADERS = {
 
 
 def _gate_headers(scope: Scope) -> dict[str, str] | None:
-    """The headers that the gate reads; white space around values, which one HTTP parser leaves in, is cut off."""
+    """The headers that the access checks read; `None` if one is there twice.
+
+    Strips white space around all values, because one HTTP parser leaves it in.
+    """
     raw: list[tuple[bytes, bytes]] = scope["headers"]
     if any(value[:1] in _BLANKS or value[-1:] in _BLANKS for _, value in raw):
         scope["headers"] = raw = [(name, value.strip(b" \t")) for name, value in raw]

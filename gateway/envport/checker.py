@@ -1,7 +1,7 @@
-"""Checks that an environment keeps the authoring contract, in the manner of Gymnasium's `check_env`.
+"""Checks that an environment follows the authoring contract, like Gymnasium's `check_env`.
 
-Every built-in environment passes it, and so should yours: `check_environment(MyEnvironment)` in a test of
-your own, or `envport check ./my_file.py:MyEnvironment`.
+Every built-in environment passes these checks, and yours should too. Call `check_environment(MyEnvironment)` in one
+of your tests, or run `envport check ./my_file.py:MyEnvironment`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _CONTENT = TypeAdapter[Any](ContentBlock)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that the checker has to say.
+    """A problem that the checker found.
 
     Attributes:
-        level: `error` if the contract is broken, `warning` if it only makes life harder.
+        level: `error` if the contract is broken; `warning` if the environment works but should be improved.
         check: Name of the check.
         message: What is wrong, and where.
     """
@@ -57,11 +57,11 @@ class Finding:
 
 @dataclass(slots=True)
 class CheckReport:
-    """What the checker did and found.
+    """The report of the checker.
 
     Attributes:
         environment: Name of the environment.
-        findings: What it found, each once.
+        findings: The problems that were found, without duplicates.
         episodes: How many episodes were played.
         calls: How many calls reached the environment.
         refused: How many calls with bad arguments were tried.
@@ -107,9 +107,10 @@ def check_environment(
     """Check an environment, and raise if it breaks the contract.
 
     Args:
-        environment: What the registry takes (`catch?rows=8`, `./file.py:Class`), a class, or a specification.
-        seeds: Seeds to play with; each is played several times, side by side.
-        steps: Random calls to make in each of these episodes.
+        environment: A reference that the registry accepts (`catch?rows=8`, `./file.py:Class`), a class, or an
+            `EnvironmentDefinition`.
+        seeds: Seeds to play with. Each is played in several episodes at once.
+        steps: Number of random calls in each of these episodes.
 
     Returns:
         The report, which may hold warnings.
@@ -126,7 +127,7 @@ def check_environment(
 async def examine(
     environment: str | type[Environment] | EnvironmentDefinition, seeds: Sequence[int] = (0, 1, 2), steps: int = 30
 ) -> CheckReport:
-    """Like `check_environment`, for a running event loop, and with the errors in the report.
+    """Like `check_environment`, but for a running event loop, and the report contains the errors.
 
     Raises:
         ConfigurationError: There is no such environment, or it cannot be served at all.
@@ -200,7 +201,7 @@ def _check_default(where: str, part: Any, root: dict[str, Any], report: CheckRep
 
 
 def _check_splits(spec: EnvironmentDefinition, report: CheckReport) -> Iterator[Task]:
-    """Check a sample of each split, and yield tasks to play."""
+    """Check a sample of the tasks of each split, and yield tasks to play."""
     for name, source in spec.splits.items():
         total = len(source)
         if not total:
@@ -238,10 +239,10 @@ async def _check_close(spec: EnvironmentDefinition, report: CheckReport) -> None
 
 
 class _Trial:
-    """One seed, played by two instances that take turns while a third, with another seed, plays in between.
+    """Plays one seed with two instances in turn. Between them, a third instance plays with another seed.
 
-    The first one is also sent bad arguments, so that a difference between the two shows either global state
-    or an environment that bad arguments have reached.
+    The first instance also gets invalid arguments. A difference between the first two instances means that the
+    environment has global state, or that invalid arguments reached it.
     """
 
     def __init__(self, spec: EnvironmentDefinition, report: CheckReport, task: Task | None, seed: int, steps: int):
@@ -285,7 +286,7 @@ class _Trial:
         return True
 
     async def _step(self, first: Worker, second: Worker, noise: Worker) -> bool:
-        """Make one call with each; whether the episode goes on."""
+        """Make one call with each instance, and return whether the episode continues."""
         name = self._rng.choice(list(self._spec.tools))
         try:
             arguments = self._samplers[name].sample(self._rng)

@@ -1,4 +1,4 @@
-"""Time as a seam: the real clock, and one that tests move by hand."""
+"""Clocks: the system clock, and one that tests advance by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOK_SECONDS = 0.03
 
 
 class Clock(Protocol):
-    """What the gateway asks for the time."""
+    """The interface through which the gateway reads the time and waits."""
 
     def monotonic(self) -> float:
         """Seconds since some start; never goes backwards."""
@@ -26,7 +26,7 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for this many seconds."""
         ...
 
 
@@ -42,7 +42,7 @@ class SystemClock:
         return time.time()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for this many seconds."""
         await anyio.sleep(seconds)
 
 
@@ -68,13 +68,13 @@ class ManualClock:
         return self._start + self._elapsed
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock has been advanced by that much."""
+        """Wait until the clock has been advanced by this many seconds."""
         event = anyio.Event()
         heapq.heappush(self._sleepers, (self._elapsed + seconds, next(self._order), event))
         await event.wait()
 
     async def advance(self, seconds: float) -> None:
-        """Move the clock, waking each sleeper at its time and letting it run before the next one wakes."""
+        """Advance the clock. Each sleeper wakes at its time, and runs until it blocks before the next one wakes."""
         await _all_blocked()
         end = self._elapsed + seconds
         while self._sleepers and self._sleepers[0][0] <= end:
@@ -89,7 +89,8 @@ async def _all_blocked() -> None:
     """Wait until every other task waits for something."""
     blocked = False
     while not blocked:
-        # It looks every 0.1 s, as a server in the same loop does: once in step, it would find that awake every time.
+        # anyio checks every 0.1 s, and a server in the same loop wakes every 0.1 s too. If both coincide, anyio never
+        # finds the server blocked. So start the check again after a shorter time.
         with anyio.move_on_after(_LOOK_SECONDS):
             await anyio.wait_all_tasks_blocked()
             blocked = True

@@ -1,4 +1,4 @@
-"""The authoring API: an environment is a class, its tools are its typed methods."""
+"""The authoring API: an environment is a class, and its tools are typed methods."""
 
 from __future__ import annotations
 
@@ -27,41 +27,41 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 TaskSource = Sequence[Task | Mapping[str, Any]]
 """The tasks of a split: anything with `len()` and `[index]`, such as a list or a `datasets.Dataset`.
 
-An item is a `Task`, or a mapping whose `id` and `prompt` are used if it has them and whose other keys become
-the task's metadata.
+An item is a `Task` or a mapping. The keys `id` and `prompt` of a mapping are optional. Its other keys become the
+task's metadata.
 """
 
 RuntimeKind = Literal["inline", "thread", "process"]
-"""How environments are run: in the gateway's event loop, in its threads, or each episode in a process of its own."""
+"""How environments are run: in the gateway's event loop, in its threads, or in one process for each episode."""
 
 _TOOL_MARK = "__envport_tool__"
 
 
 class Progress(Protocol):
-    """What a tool calls to report how far it is; a parameter of this type is filled in by the gateway."""
+    """A tool calls this to report its progress. The gateway passes it to a parameter of this type."""
 
     def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to the player, if the player's client asked for it.
 
         Args:
-            progress: How much is done; has to grow from call to call.
+            progress: How much is done. Has to increase with every report.
             total: How much there is to do, if known.
-            message: What is being done.
+            message: What the tool is doing.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ToolHints:
-    """What `@tool` was told: the tool's shown name and MCP's behavioural hints, `None` where unsaid.
+    """The arguments of `@tool`: the tool's name and title, and MCP's behavioural hints. `None` if not given.
 
     Attributes:
-        name: Name of the tool; the method's name unless given.
+        name: Name of the tool; the method's name if not given.
         title: Name for people to read.
-        read_only: Calling it changes nothing in the episode.
-        destructive: It may undo or destroy what was there.
-        idempotent: Calling it again with the same arguments changes nothing more.
-        open_world: It reaches things outside the environment.
+        read_only: Whether a call changes nothing in the episode.
+        destructive: Whether a call may undo or destroy something.
+        idempotent: Whether a second call with the same arguments changes nothing more.
+        open_world: Whether the tool reaches things outside the environment.
     """
 
     name: str | None = None
@@ -72,7 +72,7 @@ class ToolHints:
     open_world: bool | None = None
 
     def annotations(self) -> dict[str, bool]:
-        """MCP's `ToolAnnotations`, holding only what was said."""
+        """MCP's `ToolAnnotations`, with only the hints that were given."""
         said = {
             "readOnlyHint": self.read_only,
             "destructiveHint": self.destructive,
@@ -97,11 +97,12 @@ def tool(
 def tool(function: Callable[..., Any] | None = None, /, **hints: Any) -> Any:
     """Mark a method as a tool of its environment.
 
-    The arguments' JSON Schema comes from the type hints, the description from the docstring, the description
-    of each argument from the docstring's `Args:` section or from `Annotated[..., Field(description=...)]`.
+    The JSON Schema of the arguments comes from the type hints. The description comes from the docstring. The
+    description of each argument comes from the docstring's `Args:` section, or from
+    `Annotated[..., Field(description=...)]`.
 
     Args:
-        function: The method, where the decorator is used without parentheses.
+        function: The method, if the decorator is used without parentheses.
         **hints: The fields of `ToolHints`.
     """
 
@@ -113,19 +114,19 @@ def tool(function: Callable[..., Any] | None = None, /, **hints: Any) -> Any:
 
 
 def tool_hints(member: object) -> ToolHints | None:
-    """The hints of a method marked with `@tool`, `None` for anything else."""
+    """The hints of a method marked with `@tool`; `None` for anything else."""
     hints = getattr(member, _TOOL_MARK, None)
     return hints if isinstance(hints, ToolHints) else None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool that is known only when the environment is made: a foreign server's, or a game's legal moves.
+    """A tool that is known only when the environment is created, such as a foreign server's or a game's legal moves.
 
     Attributes:
         name: Name of the tool.
-        input_schema: JSON Schema 2020-12 of the arguments, shown exactly as it is and checked before each call.
-        method: Name of the environment's method that is called, as `method(name, arguments)`.
+        input_schema: JSON Schema 2020-12 of the arguments. It is shown unchanged, and checked before each call.
+        method: Name of the environment's method that implements it, called as `method(name, arguments)`.
         description: What the tool does.
         output_schema: JSON Schema of the structured result, if it has one.
         hints: Title and behavioural hints.
@@ -142,28 +143,30 @@ class ToolDefinition:
 class Environment:
     """Base class of environments. An instance plays one episode.
 
-    The constructor's keyword parameters are the environment's options (`catch?rows=8`): typed, with defaults,
-    cheap. One instance is made when serving starts, to read tools and tasks from; every episode gets its own.
+    The constructor's keyword parameters are the environment's options (`catch?rows=8`). They need type hints and
+    defaults, and the constructor has to be cheap. One instance is created when serving starts, to read tools and
+    tasks from. Every episode gets a new instance.
 
     Attributes:
-        version: Version of the environment's behaviour; raise it when results stop being comparable.
+        version: Version of the environment's behaviour. Raise it when results are no longer comparable.
         reward: Whether the episode's reward is the sum of the steps' rewards or the last one.
-        runtime: How it is run unless whoever serves it says otherwise: `inline` (cheap and never blocking),
-            `thread` (may block), or `process` (may burn CPU, crash, hang or leak: every episode is a process).
-        sandbox: Its processes see no network and cannot write outside a `/tmp` of their own (bubblewrap); for
-            `process` only.
-        max_episodes: Episodes of it that may be live at once, such as the seats of what it drives; `None` for no limit
-            of its own. Whoever serves it may say otherwise.
-        max_steps: Tool calls after which an episode is truncated, `None` for no limit.
-        max_seconds: Seconds after its reset at which an episode is truncated, `None` for no limit.
-        call_seconds: Seconds that a tool call may take, `None` for no limit. Only `process` can stop a tool that
-            is not async: `thread` leaves it behind in its thread, `inline` has to wait for it.
-        reset_seconds: The same for making and resetting the environment.
-        close_seconds: Seconds that `close` may take. It is then given up: `process` ends the process, an async `close`
-            is cancelled, a thread is left behind. A blocking `close` that runs `inline` cannot be stopped.
-        memory_mb: Memory in MiB that an episode may take beside what all of them share, `None` for no limit;
-            watched during calls, for `process` only.
-        rng: Seeded anew from the episode's seed before `reset` is called.
+        runtime: How the environment is run, unless the gateway's settings override it: `inline` (cheap and never
+            blocking), `thread` (may block), or `process` (one process for each episode, for code that may use much
+            CPU time, crash, hang or leak memory).
+        sandbox: Whether its processes run in a sandbox (bubblewrap): they have no network, and can write only to
+            their own `/tmp`. For `process` only.
+        max_episodes: Maximum number of live episodes, for example because a system that it uses has few seats. `None`
+            for no limit of its own. The gateway's settings may override it.
+        max_steps: An episode is truncated after this many tool calls; `None` for no limit.
+        max_seconds: An episode is truncated this many seconds after its reset; `None` for no limit.
+        call_seconds: Seconds that a tool call may take; `None` for no limit. Only `process` can stop a tool that
+            is not async. `thread` leaves it running in its thread, and `inline` has to wait for it.
+        reset_seconds: The same for creating and resetting the environment.
+        close_seconds: Seconds that `close` may take. After this, `process` ends the process, an async `close` is
+            cancelled, and a thread is left running. A blocking `close` that runs `inline` cannot be stopped.
+        memory_mb: Memory in MiB that an episode may use, without the memory that all episodes share; `None` for no
+            limit. Checked during calls, for `process` only.
+        rng: Random generator. It is seeded from the episode's seed before each call of `reset`.
     """
 
     version: ClassVar[str] = "1"
@@ -198,23 +201,24 @@ class Environment:
     def reset(self, *, seed: int, task: Task | None) -> Any:
         """Start the episode and return the first observation. May be async.
 
-        The same task and seed have to give the same episode: draw from `self.rng`, or seed from `seed`.
+        The same task and seed have to give the same episode. Draw from `self.rng`, or use `seed` to seed another
+        generator.
 
         Args:
             seed: The episode's seed, at least 0 and below 2**63.
-            task: The task to play, `None` if the environment has none.
+            task: The task to play; `None` if the environment has none.
         """
         raise NotImplementedError
 
     def close(self) -> Any:
-        """Release what the episode holds. Called once, also after a failed `reset`. May be async."""
+        """Release the episode's resources. Called once, also after a failed `reset`. May be async."""
 
     def splits(self) -> Mapping[str, TaskSource]:
-        """The environment's tasks by split. Read by index, never copied; none by default."""
+        """The environment's tasks by split. Tasks are read by index, and never copied. No splits by default."""
         return {}
 
     def tool_definitions(self) -> Sequence[ToolDefinition]:
-        """Tools beside those marked with `@tool`, for environments that learn them when they are made."""
+        """Tools in addition to those marked with `@tool`, for tools that are known only when an instance is created."""
         return ()
 
 

@@ -1,8 +1,8 @@
-"""The errors of envport, named by the boundary that was crossed.
+"""The errors of envport, grouped by what failed.
 
     EnvportError
-    ├── ConfigurationError          what was asked to be served cannot be
-    │   ├── EnvironmentNotFound     nothing of that name, module or file
+    ├── ConfigurationError          the environments or settings cannot be served
+    │   ├── EnvironmentNotFound     no environment of that name, module or file
     │   ├── InvalidEnvironment      the class breaks the authoring contract
     │   ├── InvalidOption           a constructor option is unknown or has a bad value
     │   ├── MissingExtra            an optional package is not installed
@@ -11,21 +11,21 @@
     │   ├── InvalidRequest          a field is malformed
     │   ├── UnknownEnvironment      the gateway serves no environment of that name
     │   ├── UnknownTask             no such split or task
-    │   ├── UnknownEpisode          unknown, expired, closed, or somebody else's
+    │   ├── UnknownEpisode          unknown, expired, closed, or another principal's
     │   ├── EpisodeOver             the episode has ended
     │   ├── UnknownTool             the environment has no tool of that name
     │   ├── InvalidArguments        the tool's arguments break its schema
     │   ├── AtCapacity              no room now; says when to try again
-    │   │   └── Draining            the gateway is being stopped and takes no new episodes
+    │   │   └── Draining            the gateway is being stopped and refuses new episodes
     │   ├── Unauthenticated         no valid token
     │   └── PermissionDenied        the token's scopes do not cover this
     ├── EpisodeFailed               the environment broke; never a reward of zero
-    ├── WorkerLost                  what ran the environment is gone; inside the gateway only
+    ├── WorkerLost                  the worker of the environment is gone; inside the gateway only
     ├── GatewayUnreachable          the client got no usable answer from the gateway
-    ├── ToolError                   raised by an environment: a message for whoever plays it
-    └── UpstreamLost                raised by an environment: what it adapts has failed
+    ├── ToolError                   raised by an environment: a message for its player
+    └── UpstreamLost                raised by an environment: a system that it uses has failed
 
-Each class has a `code`, which travels over HTTP, so that the client raises the same class as the gateway.
+Each class has a `code`, which is sent over HTTP, so that the client raises the same class as the gateway.
 """
 
 from __future__ import annotations
@@ -68,31 +68,32 @@ class EnvportError(Exception):
 
     @property
     def message(self) -> str:
-        """What went wrong and what is allowed, in words for the person or model that caused it."""
+        """The message for the person or model that caused the error: what went wrong, and what is allowed."""
         return str(self)
 
 
 class ToolError(EnvportError):
-    """Raised by an environment's tool to tell the player what went wrong; the episode goes on.
+    """Raised by an environment's tool to tell the player what went wrong. The episode continues.
 
-    Raised by `reset`, it tells whoever opens the episode why it cannot begin so, such as what is wrong with the task.
+    If `reset` raises it, the message goes to the client that opens the episode. It says why the episode cannot begin,
+    such as what is wrong with the task.
     """
 
     code = "tool_error"
 
 
 class UpstreamLost(EnvportError):
-    """Raised by an environment's tool or `reset`: what it adapts has failed, such as a server or a browser.
+    """Raised by an environment's tool or `reset`: a system that it uses has failed, such as a server or a browser.
 
-    The episode ends as failed, reason `upstream`, which is a fault and never a reward of zero. The message, and what
-    caused the error, go to the log and to nobody else.
+    The episode ends as failed with the reason `upstream`. This is a fault, never a reward of zero. The message and
+    the cause are written to the log only.
     """
 
     code = "upstream_lost"
 
 
 class ConfigurationError(EnvportError):
-    """What was asked to be served cannot be; the command line exits with 2."""
+    """The environments or settings cannot be served. The command line exits with status 2."""
 
     code = "configuration"
 
@@ -119,8 +120,8 @@ class MissingExtra(ConfigurationError):
     """An optional package is missing.
 
     Args:
-        what: What cannot be used without it.
-        extra: The extra of the `envport` distribution that installs it.
+        what: The feature that needs the package.
+        extra: The extra of the `envport` distribution that installs the package.
     """
 
     code = "missing_extra"
@@ -137,7 +138,7 @@ class InvalidAccess(ConfigurationError):
 
 
 class RequestError(EnvportError):
-    """A request that cannot be carried out; nothing was changed by it."""
+    """A request that cannot be carried out. It has changed nothing."""
 
     code = "request_refused"
 
@@ -161,7 +162,7 @@ class UnknownTask(RequestError):
 
 
 class UnknownEpisode(RequestError):
-    """The handle is unknown, expired, closed, or belongs to another principal: which, is not said."""
+    """The handle is unknown, expired, closed, or belongs to another principal. The error does not say which."""
 
     code = "unknown_episode"
 
@@ -197,9 +198,9 @@ class AtCapacity(RequestError):
 
     Args:
         message: What is full.
-        retry_after: Seconds after which trying again is sensible.
-        limit: The limit that was reached: `total`, that of the `principal` or of the `environment`; for counting, never
-            for the wire.
+        retry_after: Seconds to wait before trying again.
+        limit: The limit that was reached: `total`, `principal` or `environment`. Used for metrics, never sent to
+            clients.
     """
 
     code = "at_capacity"
@@ -211,11 +212,11 @@ class AtCapacity(RequestError):
 
 
 class Draining(AtCapacity):
-    """The gateway is being stopped: the episodes that run are played on, new ones are not taken.
+    """The gateway is being stopped. Open episodes can still be played; new ones are refused.
 
     Args:
-        message: What is going on.
-        retry_after: Seconds after which trying again is sensible: behind a balancer another gateway answers by then.
+        message: What is happening.
+        retry_after: Seconds to wait before trying again. Behind a load balancer, another gateway answers by then.
     """
 
     code = "draining"
@@ -247,13 +248,13 @@ class EpisodeFailed(EnvportError):
 
 
 class WorkerLost(EnvportError):
-    """What ran an environment is gone: its process died, or it was stopped for what it took.
+    """The worker of an environment is gone: its process died, or it was stopped because it exceeded a limit.
 
     Args:
-        message: What happened, for a person; holds nothing of the environment's inside.
-        reason: Why it is gone, as the episode's outcome says it.
-        signal_name: The signal that ended the process, such as `SIGSEGV`, if one did.
-        stderr: The last of what the process wrote to standard error; for the log, never for the wire.
+        message: What happened, for people to read. It contains no internals of the environment.
+        reason: Why the worker is gone, for the episode's outcome.
+        signal_name: The signal that ended the process, such as `SIGSEGV`, if there was one.
+        stderr: The end of the process's standard error. Written to the log, never sent to clients.
     """
 
     code = "worker_lost"
@@ -291,7 +292,7 @@ def error_from_code(code: str, message: str, **fields: Any) -> EnvportError:
     Args:
         code: The `code` of the error's class; an unknown one gives a plain `RequestError`.
         message: The gateway's message.
-        **fields: What else the gateway said; `retry_after` and `limit` belong to `AtCapacity`.
+        **fields: The other fields of the error. `retry_after` and `limit` are those of `AtCapacity`.
     """
     cls = _tree(EnvportError).get(code, RequestError)
     if cls is AtCapacity:

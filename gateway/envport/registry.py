@@ -1,4 +1,4 @@
-"""Finding environments: by entry point, by `package.module:Class`, by `./path/file.py:Class`."""
+"""Finds environments: by entry point, by `package.module:Class`, or by `./path/file.py:Class`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from envport.types import Task
 __all__ = ["GROUP", "EnvironmentDefinition", "installed", "load", "served"]
 
 GROUP = "envport.environments"
-"""The entry point group in which packages announce their environments."""
+"""The entry point group in which packages register their environments."""
 
 START_EPISODE = "start_episode"
 EPISODE_ID = "episode_id"
@@ -46,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True)
 class EnvironmentDefinition:
-    """An environment that can be served: its class, its options, and what is read from them once.
+    """An environment that can be served: its class, its options, and cached data that is derived from them.
 
     Attributes:
         name: The name under which it is served.
@@ -64,7 +64,7 @@ class EnvironmentDefinition:
 
     @cached_property
     def prototype(self) -> Environment:
-        """The instance that tools and tasks are read from; it never plays."""
+        """The instance that tools and tasks are read from. It never plays an episode."""
         try:
             return self.make()
         except ConfigurationError:
@@ -86,7 +86,7 @@ class EnvironmentDefinition:
 
     @cached_property
     def listing(self) -> list[dict[str, Any]]:
-        """The tools as `tools/list` shows them on an episode's URL; not to be changed."""
+        """The tools as `tools/list` shows them on an episode's URL. Do not modify it."""
         return [spec.listing for spec in self.tools.values()]
 
     @cached_property
@@ -96,12 +96,12 @@ class EnvironmentDefinition:
 
     @cached_property
     def description(self) -> str:
-        """What it is: the docstring of the class, without its sections."""
+        """The docstring of the class, without its sections."""
         return documentation(self.cls)[0] if self.cls.__doc__ else ""
 
     @cached_property
     def splits(self) -> Mapping[str, TaskSource]:
-        """Its tasks by split, as the environment holds them."""
+        """The environment's tasks by split."""
         return self.prototype.splits()
 
     def num_tasks(self, split: str) -> int:
@@ -113,7 +113,7 @@ class EnvironmentDefinition:
         return len(self._source(split))
 
     def task(self, split: str, index: int) -> Task:
-        """The task of that index.
+        """The task with this index.
 
         Raises:
             UnknownTask: There is no such split or index.
@@ -132,12 +132,12 @@ class EnvironmentDefinition:
 
     @property
     def default_split(self) -> str | None:
-        """The split that is meant where none is named: the first one."""
+        """The split that is used if none is named: the first one. `None` if there are no splits."""
         return next(iter(self.splits), None)
 
 
 def served(environments: Mapping[str, EnvironmentDefinition], name: str) -> EnvironmentDefinition:
-    """The environment of that name.
+    """Find an environment by its name.
 
     Raises:
         UnknownEnvironment: It is not served.
@@ -157,21 +157,21 @@ def _as_task(item: Task | Mapping[str, Any], split: str, index: int) -> Task:
 
 
 def installed() -> dict[str, EntryPoint]:
-    """The entry points of the environments that installed packages announce, by name."""
+    """The entry points of the environments that installed packages register, by name."""
     return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
 
 
 def load(reference: str, name: str | None = None) -> EnvironmentDefinition:
-    """Find an environment and make sure that it can be served.
+    """Find an environment, and check that it can be served.
 
     Args:
         reference: `NAME`, `package.module:Class` or `./path/file.py:Class`, optionally with options
-            (`catch?rows=8&columns=4`), optionally served under another name (`small=catch?rows=5`).
-        name: The name to serve it under; wins over the reference's.
+            (`catch?rows=8&columns=4`), optionally with another name to serve it under (`small=catch?rows=5`).
+        name: The name to serve it under. Overrides the name in the reference.
 
     Raises:
-        EnvironmentNotFound: Nothing is found there.
-        InvalidEnvironment: What is found is not a usable environment.
+        EnvironmentNotFound: There is nothing at the reference.
+        InvalidEnvironment: The object at the reference is not a usable environment.
         InvalidOption: An option is unknown or has a bad value.
         MissingExtra: The environment needs a package that is not installed.
     """
@@ -183,7 +183,7 @@ def load(reference: str, name: str | None = None) -> EnvironmentDefinition:
             f"{served!r} cannot name an environment: use letters, digits, '.', '_' and '-', at most 64 of them"
         )
     spec = EnvironmentDefinition(served, cls, _options(cls, served, query))
-    # Reading the tools now makes every mistake in them a start-up error.
+    # Read the tools now, so that mistakes in them are reported at start-up.
     _ = spec.listing, spec.splits
     return spec
 
@@ -239,7 +239,7 @@ def _import_file(where: str) -> ModuleType:
     path = Path(where).resolve()
     if not path.is_file():
         raise EnvironmentNotFound(f"there is no file {where}")
-    # A name of its own, so that neither another file nor an installed package is shadowed.
+    # A unique module name, so that it shadows neither another file nor an installed package.
     name = f"envport_file_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -266,7 +266,7 @@ def _snake(name: str) -> str:
 def _options(cls: type[Environment], name: str, query: str) -> dict[str, Any]:
     """Parse and check constructor options.
 
-    The text of an option is read as the parameter's type: pydantic's lax mode, as for a command line.
+    The text of an option is converted to the parameter's type in pydantic's lax mode, as on a command line.
     """
     parameters = {
         key: parameter
@@ -305,7 +305,7 @@ def _parse(hint: Any, text: str, where: str) -> Any:
 
 
 def _adapter(hint: Any) -> TypeAdapter[Any]:
-    # A model, dataclass or TypedDict brings a configuration of its own, and takes no other.
+    # A model, dataclass or TypedDict has its own configuration, and accepts no other.
     try:
         return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
     except PydanticUserError:

@@ -1,4 +1,4 @@
-"""Which environment variables are secrets of the gateway, so that no player's or agent's process inherits them."""
+"""Removes the gateway's secrets from environment variables, so that no player's or agent's process inherits them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NAMES = frozenset(
         "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
     }
 )
-"""They hold the keys of collectors."""
+"""Variables that may contain the keys of trace and log collectors."""
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables without envport's own, which hold its tokens, and without the keys of collectors."""
+    """The environment variables, without those of envport, which hold its tokens, and without collectors' keys."""
     return {name: value for name, value in environ.items() if not name.startswith(_PREFIX) and name not in _NAMES}

@@ -1,4 +1,4 @@
-"""Running the gateway as a server: its settings, its socket, and its end."""
+"""Runs the gateway as a server: its settings, its socket and its shutdown."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ __all__ = ["RaySettings", "Service", "Settings"]
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
-# Longer than the minute for which proxies and clients keep idle connections, so that they close them first.
+# Proxies and clients usually keep idle connections for a minute. With a longer time here, they close them first.
 _KEEP_ALIVE_SECONDS = 75
-# After a drain, so that how the last episodes ended can still be asked for.
+# After a drain, clients can still ask during this time how the last episodes ended.
 _LINGER_SECONDS = 1.0
 _COLLECT_SECONDS = 60.0
 _EVERY_ADDRESS = ("0.0.0.0", "::", "")
@@ -46,9 +46,10 @@ class RaySettings:
     """Which Ray cluster runs the environments.
 
     Attributes:
-        address: Of the cluster; `auto` for one that runs on this machine, `local` for one of this process's own.
-        namespace: What tells this gateway from others in the cluster; its replicas have the same one.
-        resource: Only nodes that have some of this custom resource run environments; all do, if not given.
+        address: Address of the cluster; `auto` for a cluster that runs on this machine, `local` to start one for this
+            process alone.
+        namespace: Separates this gateway from others in the cluster. Its replicas use the same namespace.
+        resource: Custom resource that a node needs to run environments. If not given, all nodes run them.
     """
 
     address: str
@@ -58,24 +59,24 @@ class RaySettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a gateway is served.
+    """Settings of a gateway's server.
 
     Attributes:
         host: Name or address to bind to.
         port: Port to bind to; 0 for a free one.
         token_file: TOML file with the tokens; see `Access.load`.
         allow_unauthenticated: Whether a gateway without tokens may be reached from other machines.
-        allowed_hosts: Names in `Host` headers that are answered, beside the one that is bound to.
-        allowed_origins: Origins of web pages that are answered, beside those of the allowed hosts.
-        public_url: Address as clients see it, if a proxy stands in front.
+        allowed_hosts: Names in `Host` headers that are answered, in addition to the one that is bound to.
+        allowed_origins: Origins of web pages that are answered, in addition to those of the allowed hosts.
+        public_url: Address as clients see it, if the gateway is behind a proxy.
         limits: Limits on episodes.
-        runtime: How environments are run; each as it declares, if not given.
-        ray: The Ray cluster that runs them, if one does.
+        runtime: The runtime for all environments. If not given, each runs in the runtime that it declares.
+        ray: The Ray cluster that runs the environments, if there is one.
         access_log: Whether every request is logged.
-        drain_seconds: How long episodes may be played on after SIGTERM, while new ones are refused. The default and
-            all that follows take less than the 30 s after which Kubernetes kills.
-        shutdown_seconds: How long running calls may take to end when the gateway is stopped. They are then
-            cancelled, and after as long again those that cannot be are left behind.
+        drain_seconds: How long open episodes may still be played after SIGTERM, while new ones are refused. With
+            the defaults, the whole shutdown takes less than 30 s, after which Kubernetes kills the process.
+        shutdown_seconds: How long running calls may take to end when the gateway is stopped. After this time, they
+            are cancelled. After twice this time, the process ends without the calls that could not be cancelled.
     """
 
     host: str = "127.0.0.1"
@@ -93,10 +94,13 @@ class Settings:
     shutdown_seconds: int = 5
 
     def access(self, environ: Mapping[str, str]) -> Access:
-        """The tokens, once it is sure that nothing is exposed without them.
+        """Load the tokens, and check that a gateway without tokens is not exposed.
+
+        Args:
+            environ: The process's environment variables.
 
         Raises:
-            InvalidAccess: The tokens are unusable, or other machines could reach a gateway that has none.
+            InvalidAccess: The tokens are unusable, or other machines could reach a gateway without tokens.
         """
         access = Access.load(environ, self.token_file)
         if access.required or self.allow_unauthenticated:
@@ -115,7 +119,7 @@ class Settings:
         """The `Host` and `Origin` headers that are answered.
 
         Raises:
-            InvalidAccess: A name is malformed, or every address is bound to and no name is given.
+            InvalidAccess: A name is malformed, or the gateway is bound to every address and no name is given.
         """
         for name in self.allowed_hosts:
             if not name or "/" in name or (":" in name and not _is_ipv6(name)):
@@ -128,7 +132,7 @@ class Settings:
         return HostPolicy.for_binding(self.host, (*self.allowed_hosts, *public), self.allowed_origins)
 
     def address(self, port: int) -> str:
-        """The gateway's address, for a client to use."""
+        """The gateway's address for clients."""
         if self.public_url is not None:
             return self.public_url.rstrip("/")
         host = self.host
@@ -141,12 +145,12 @@ class Service:
     """A gateway with its socket, ready to run.
 
     Args:
-        settings: How it is served.
-        environments: What is served.
-        environ: Where tokens are looked for beside the token file: the process's environment variables.
+        settings: The settings of the server.
+        environments: The environments to serve.
+        environ: The process's environment variables, which may contain tokens in addition to the token file.
 
     Raises:
-        ConfigurationError: The settings are unusable or unsafe, or the port cannot be had.
+        ConfigurationError: The settings are unusable or unsafe, or the port cannot be bound.
     """
 
     def __init__(self, settings: Settings, environments: Iterable[EnvironmentDefinition], environ: Mapping[str, str]):
@@ -159,7 +163,7 @@ class Service:
         table: EpisodeTable | None = None
         if settings.ray is not None:
             table, secret = _join(settings.ray, environments, settings.limits, environ)
-            # A token that one replica mints is shown to another.
+            # Replicas share the secret, because a client may present a token of one replica to another.
             access = settings.access({**environ, "ENVPORT_SECRET": secret})
         self.settings = settings
         self.gateway = Gateway(
@@ -177,21 +181,21 @@ class Service:
 
     @property
     def exposed(self) -> bool:
-        """Whether other machines can reach it and need no token."""
+        """Whether other machines can reach the gateway without a token."""
         public = _host_of(self.settings.public_url or "http://localhost")
         return not self.gateway.access.required and not (is_loopback(self.settings.host) and is_loopback(public))
 
     def run(self, on_started: Callable[[], None]) -> None:
-        """Serve until SIGINT or SIGTERM, then end calls and episodes in order. For a process of its own.
+        """Serve until SIGINT or SIGTERM, then end calls and episodes in order. It needs its own process.
 
-        SIGTERM first drains: new episodes are refused, and those that live are played on until they end or the limit
-        is over. SIGINT lets the calls that are running finish, and waits for nobody else. A second signal ends a drain,
-        and waits for nothing.
+        SIGTERM first drains the gateway: new episodes are refused, and open ones can still be played until they end
+        or the time limit is reached. SIGINT only lets the running calls finish. A second signal ends a drain, and
+        stops without waiting.
 
         Args:
-            on_started: Called once when requests are answered.
+            on_started: Called once, when the gateway answers requests.
         """
-        # Each connection takes one.
+        # Each connection needs a file descriptor.
         allow_descriptors()
         config = uvicorn.Config(
             self.gateway,
@@ -199,14 +203,14 @@ class Service:
             log_config=None,
             access_log=self.settings.access_log,
             server_header=False,
-            # The public address is a setting; forwarding headers are not trusted, so they are not read.
+            # The public address is a setting. Forwarding headers are not trusted, so they are not read.
             proxy_headers=False,
             backlog=_BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=self.settings.shutdown_seconds,
         )
         server = _Server(config, on_started, self._table, self.settings.drain_seconds)
-        # Also while uvicorn does not: the process ends in peace whenever a signal comes.
+        # Uvicorn handles signals only while it serves. With this, the process also ends cleanly before and after.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, server.handle_exit)
         server.run(sockets=[self._socket])
@@ -239,7 +243,7 @@ class _Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._stop, sig)
 
     def _stop(self, number: int) -> None:
-        # Uvicorn stops listening as soon as it is to exit, so that a drain comes before.
+        # Uvicorn stops listening as soon as `should_exit` is set, so the drain has to come before.
         if self.should_exit or self._draining is not None:
             self.should_exit = self.force_exit = True
             return
@@ -259,22 +263,22 @@ class _Server(uvicorn.Server):
             self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # A call that is stuck in a thread would keep the process alive for as long as it is.
+        # A call that is stuck in a thread would keep the process alive until it returns.
         seconds = self.config.timeout_graceful_shutdown or 0
         patience = threading.Timer(seconds if self.force_exit else 2 * seconds, _leave)
         patience.daemon = True
         patience.start()
         await super().shutdown(sockets)
         if self.force_exit:
-            # Which uvicorn leaves out then; it gives the episodes their outcomes.
+            # After a forced exit, uvicorn skips the lifespan shutdown. The episodes need it to get their outcomes.
             await self.lifespan.shutdown()
 
 
 def _join(
     ray: RaySettings, environments: list[EnvironmentDefinition], limits: Limits, environ: Mapping[str, str]
 ) -> tuple[EpisodeTable, str]:
-    """The episodes of a cluster, and the secret that its gateways share."""
-    # Not before: it is an extra, and takes a second to import.
+    """The table of a cluster's episodes, and the secret that its gateways share."""
+    # Imported only here: Ray is an extra, and its import takes a second.
     from envport.cluster.ray_hosts import RayHosts
 
     given = environ.get("ENVPORT_SECRET")
@@ -294,13 +298,13 @@ def _bind(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise ConfigurationError(f"cannot bind to {host}: {getattr(error, 'strerror', error)}") from None
-    # A name such as localhost has addresses of both families; clients try the older one at the latest second.
+    # A name such as localhost may have IPv4 and IPv6 addresses. Prefer IPv4: clients try it first or second.
     family, kind, protocol, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        # Two gateways may both bind to a port on which neither listens yet.
+        # Listen now: two gateways can bind to the same port as long as neither of them listens.
         bound.listen(_BACKLOG)
     except OSError as error:
         bound.close()

@@ -1,4 +1,4 @@
-"""Data that environments, the gateway and its clients exchange: frozen, and safe to put on a wire."""
+"""Data that environments, the gateway and its clients exchange. All types are frozen and safe to serialize."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ ContentBlock: TypeAlias = dict[str, Any]
 """One MCP content block in wire form, such as `{"type": "text", "text": "..."}` (MCP 2026-07-28, ContentBlock)."""
 
 CALL_ID_KEY = "envport/call_id"
-"""Where `_meta` of a tool call names the call, so that it is played once even if it is sent twice."""
+"""Key in `_meta` for the id of a tool call. A call with an id is played once, even if it is sent twice."""
 
 Status = Literal["opening", "running", "terminated", "truncated", "closed", "expired", "failed"]
-"""Where an episode is. `terminated` and `truncated` have Gymnasium's meanings."""
+"""The status of an episode. `terminated` and `truncated` have Gymnasium's meanings."""
 
 Reason = Literal[
     "terminated",
@@ -59,17 +59,17 @@ Reason = Literal[
 """Why an episode ended."""
 
 
-# Without slots: on Python 3.11, `Step[str](...)` fails for a class with slots that is frozen.
+# Without slots: on Python 3.11, `Step[str](...)` fails for a frozen class with slots.
 @dataclass(frozen=True)
 class Step(Generic[ObservationT]):
-    """What a tool returns when it has more to say than an observation (Gymnasium's `step`).
+    """The result of a tool that returns more than an observation, like the result of Gymnasium's `step`.
 
     Attributes:
         observation: What the player sees.
-        reward: Reward of this step; `None` where the step carries no reward signal.
-        terminated: The task reached an end of its own.
-        truncated: The episode was cut off from outside the task.
-        info: Diagnostics for the trajectory; the player never sees them.
+        reward: Reward of this step; `None` if the step has no reward.
+        terminated: Whether the task reached its end.
+        truncated: Whether the episode was cut off for a reason outside the task.
+        info: Diagnostics for the trajectory. The player never sees them.
     """
 
     observation: ObservationT
@@ -84,12 +84,12 @@ class _Wire(BaseModel):
 
 
 class Task(_Wire):
-    """One thing to do in an environment.
+    """A task of an environment.
 
     Attributes:
         id: Stable name, unique within its split.
-        prompt: What the player is told to do; empty where the environment's description says it all.
-        metadata: Whatever the environment, a reward function or a scorer needs. The player never sees it.
+        prompt: The instructions for the player. If empty, the environment's description is used.
+        metadata: Any data that the environment, a reward function or a scorer needs. The player never sees it.
     """
 
     id: str
@@ -98,7 +98,7 @@ class Task(_Wire):
 
     @field_serializer("metadata", when_used="json")
     def _on_the_wire(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        # An environment's tasks hold what they like, such as the images of a dataset.
+        # Metadata may contain anything, such as the images of a dataset, so it may not be JSON.
         try:
             text = json.dumps(to_jsonable_python(metadata, fallback=repr), ensure_ascii=False)
             return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
@@ -107,11 +107,11 @@ class Task(_Wire):
 
 
 class Observation(_Wire):
-    """An observation in the form in which MCP carries it.
+    """An observation in MCP's form.
 
     Attributes:
         content: MCP content blocks, in order.
-        structured_content: The same as data, where the environment returned data.
+        structured_content: The same as data, if the environment returned data.
     """
 
     content: tuple[ContentBlock, ...] = ()
@@ -129,9 +129,9 @@ class Outcome(_Wire):
     Attributes:
         status: The final status.
         reason: Why it ended.
-        message: The same for a person to read; holds nothing of the environment's inside.
-        infrastructure: The episode was cut short by a fault and says nothing about the player: leave it out
-            of training and of scores, never count it as a reward of zero.
+        message: The reason, for people to read. It contains no internals of the environment.
+        infrastructure: Whether a fault cut the episode short. The episode then says nothing about the player: leave
+            it out of training and of scores, and never count it as a reward of zero.
     """
 
     status: Status
@@ -148,7 +148,7 @@ class StepRecord(_Wire):
         tool: The tool's name.
         arguments: The arguments as the player sent them.
         observation: What the player got back.
-        error: Code of the error that the player got instead, if any; such a call is not a step of the task.
+        error: Code of the error that the player got instead, if any. Such a call is not a step of the task.
         reward: Reward of the step, if it has one.
         terminated: Whether the task ended with this step.
         truncated: Whether the episode was cut off with this step.
@@ -180,18 +180,18 @@ class EpisodeInfo(_Wire):
         task: The task, if the environment has tasks.
         task_index: Index of the task in its split, if it was chosen by index.
         seed: The seed that the episode was reset with; `None` if the machine that knew it was lost.
-        status: Where the episode is.
+        status: Status of the episode.
         outcome: How it ended; `None` while it runs.
         steps: Tool calls that reached the environment.
         errors: Tool calls that were refused, or that the environment answered with a `ToolError`.
-        reward: The episode's reward: the sum or the last of `rewards`, as the environment declares; `None` if
-            no step carried a reward, and `None` after an infrastructure failure.
-        rewards: The reward of each step, `None` where it had none. At most the last 10,000 steps.
+        reward: The episode's reward: the sum or the last of `rewards`, as the environment declares. `None` if no
+            step had a reward, and `None` after an infrastructure failure.
+        rewards: The reward of each step; `None` for a step without one. At most the last 10,000 steps.
         created_at: Unix time in seconds.
         ended_at: Unix time in seconds, `None` while it runs.
-        expires_in: Seconds until the idle limit ends it, if nobody calls.
+        expires_in: Seconds until the episode expires, if there is no call.
         environment_seconds: Time spent inside the environment.
-        resets: How often the episode was started over.
+        resets: How often the episode was reset.
     """
 
     episode_id: str
@@ -214,15 +214,15 @@ class EpisodeInfo(_Wire):
 
 
 class OpenedEpisode(_Wire):
-    """What opening or resetting an episode gives.
+    """An episode that was opened or reset.
 
     Attributes:
         episode_id: The handle.
-        mcp_url: Where an MCP client plays this episode.
-        prompt: What the player is told to do.
+        mcp_url: The URL at which an MCP client plays this episode.
+        prompt: The instructions for the player.
         observation: The first observation.
-        seed: The seed in use: the one asked for, or the one that was drawn.
-        token: A bearer token that plays this episode and opens nothing else, if one was asked for.
+        seed: The seed in use: the requested one, or a random one.
+        token: A bearer token that can only play this episode, if one was requested.
     """
 
     episode_id: str
@@ -249,9 +249,10 @@ class EpisodeLimits(_Wire):
     """Limits on an environment's episodes.
 
     Attributes:
-        max_steps: Tool calls after which an episode is truncated; `None` for no limit.
-        max_episodes: Episodes of it that may be live at once; `None` for no limit of its own.
-        idle_seconds: Seconds without a call after which an episode expires.
+        max_steps: An episode is truncated after this many tool calls; `None` for no limit.
+        max_episodes: Maximum number of live episodes of the environment; `None` if only the gateway's total limits
+            it.
+        idle_seconds: An episode expires after this many seconds without a call.
     """
 
     max_steps: int | None = None
@@ -265,14 +266,14 @@ class EnvironmentInfo(_Wire):
     Attributes:
         name: The name under which it is served.
         version: The environment's own version.
-        description: What it is, in the words of its author.
+        description: The author's description.
         options: The options that it is served with.
         splits: Its splits, if it has tasks.
         limits: Limits on its episodes.
-        reward: How the rewards of the steps make the reward of the episode.
+        reward: Whether the episode's reward is the sum of the steps' rewards or the last one.
         fingerprint: SHA-256 of the tool listing in canonical JSON; equal fingerprints mean equal tools.
         tools: The tools, as MCP lists them on an episode's URL.
-        mcp_url: Where an MCP client can be attached once, to start episodes by itself.
+        mcp_url: The URL for an MCP client that starts episodes itself.
     """
 
     name: str
@@ -304,7 +305,7 @@ class TaskPage(_Wire):
 
 
 class Trajectory(_Wire):
-    """What happened in an episode.
+    """The recording of an episode.
 
     Attributes:
         episode: State of the episode.

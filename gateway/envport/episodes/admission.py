@@ -1,4 +1,4 @@
-"""Who may open an episode now, who waits, and who is refused."""
+"""Admission control: which request may open an episode now, which waits, and which is refused."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ class _Waiter:
 
 
 class Admission:
-    """Counts the episodes that hold resources: in all, by principal, and by environment.
+    """Counts the episodes that hold resources: in total, by principal, and by environment.
 
-    A request past one of the limits waits its turn for a bounded time, in a queue of bounded length. It is overtaken
-    only by those whose own limits have room where one of its own has none.
+    A request that exceeds a limit waits for a bounded time, in a queue of bounded length. Requests are admitted in
+    order of arrival. A later request goes first only if the earlier one is blocked by the limit of its principal or
+    its environment.
 
     Args:
-        capacity: Episodes in all.
-        per_principal: Episodes of one principal; `None` for no limit but `capacity`.
-        max_waiting: How many requests may wait.
-        wait_seconds: How long one waits before it is refused.
-        per_environment: Episodes of an environment, by its name; no limit but `capacity` for those not named.
+        capacity: Maximum number of episodes in total.
+        per_principal: Maximum for one principal; `None` if only `capacity` limits it.
+        max_waiting: Maximum number of waiting requests.
+        wait_seconds: How long a request waits before it is refused.
+        per_environment: Maximum for each environment, by name. Only `capacity` limits an environment that is not
+            named.
     """
 
     def __init__(
@@ -67,24 +69,25 @@ class Admission:
 
     @property
     def closed(self) -> bool:
-        """Whether nobody is let in any more."""
+        """Whether all new requests are refused."""
         return self._closed
 
     async def acquire(self, principal: str, environment: str, *, wait: bool = True) -> None:
         """Take a place.
 
         Args:
-            principal: Who takes it.
-            environment: What for.
-            wait: Whether to wait for one that comes free.
+            principal: Name of the principal that takes it.
+            environment: Name of the environment of the episode.
+            wait: Whether to wait for a free place.
 
         Raises:
-            AtCapacity: None came free in time, or too many are waiting already.
-            Draining: Nobody is let in any more.
+            AtCapacity: No place became free in time, or too many requests are waiting already.
+            Draining: All new requests are refused.
         """
         if self._closed:
             raise Draining
-        # Whoever waits has no room, or would have been let in: nobody is overtaken.
+        # Every waiting request is blocked by a limit, otherwise it would have been admitted already. So this request
+        # does not take a place that an earlier one could use.
         if self._full(principal, environment) is None:
             self._take(principal, environment)
             return
@@ -96,7 +99,7 @@ class Admission:
             with anyio.move_on_after(self._wait_seconds):
                 await waiter.called.wait()
         except BaseException:
-            # The caller went away; a place that came in the same moment goes to the next one.
+            # The caller is gone. If it was admitted at the same moment, the next request gets its place.
             if waiter.admitted:
                 self.release(principal, environment)
             raise
@@ -118,7 +121,7 @@ class Admission:
             self._emptied.set()
 
     def close(self) -> None:
-        """Let nobody in any more; those who wait are refused now."""
+        """Refuse all new requests, and refuse the waiting ones now."""
         self._closed = True
         while self._waiting:
             self._waiting.popleft().called.set()
@@ -135,7 +138,7 @@ class Admission:
         self._by_environment[environment] += 1
 
     def _call(self) -> None:
-        """Let in those who wait and have room now, in the order in which they came."""
+        """Admit the waiting requests that have room now, in order of arrival."""
         for waiter in list(self._waiting):
             if self._held >= self._capacity:
                 return
@@ -146,7 +149,7 @@ class Admission:
                 waiter.called.set()
 
     def _full(self, principal: str, environment: str) -> tuple[str, str] | None:
-        """The limit that has no room, by its name and in words; `None` if all have."""
+        """The limit that is reached, as its name and in words; `None` if there is room."""
         if self._per_principal is not None and self._by_principal[principal] >= self._per_principal:
             return "principal", f"your {self._per_principal} episodes"
         most = self._per_environment.get(environment)
@@ -159,7 +162,7 @@ class Admission:
         return "total", f"all {self._capacity} episodes"
 
     def _refusal(self, principal: str, environment: str) -> AtCapacity:
-        # One that waited may be refused in the moment in which room came: it is told of the gateway's limit.
+        # Room may have appeared at the moment of the refusal. Then no limit is reached, and the total is reported.
         limit, words = self._full(principal, environment) or self._all
         return AtCapacity(
             f"No room for another episode: {words} are in use. Close one, or try again in a while.",

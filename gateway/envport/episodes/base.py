@@ -1,4 +1,4 @@
-"""The seam between the surfaces and the episodes, which may run here or on other machines."""
+"""The interface between the surfaces and the episodes, which may run in this process or on other machines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envport.types import EpisodeInfo, Observation, Task, Trajectory
 __all__ = ["ChosenTask", "EpisodeTable", "Found", "Opening"]
 
 ChosenTask = int | Task | Mapping[str, Any]
-"""Index of a task in its split, or a task of the caller's own."""
+"""Index of a task in its split, or a task that the caller supplies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Found:
     """An episode that a principal may play.
 
     Attributes:
-        handle: The id as clients hold it.
-        principal: Who it belongs to.
+        handle: The id that clients use.
+        principal: Name of the principal that owns it.
         spec: The environment.
     """
 
@@ -37,10 +37,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What an episode begins with.
+    """What the caller gets when an episode begins.
 
     Attributes:
-        handle: The id as clients hold it.
+        handle: The id that clients use.
         spec: The environment.
         prompt: What the player is told to do.
         observation: The first observation.
@@ -55,11 +55,14 @@ class Opening:
 
 
 class EpisodeTable(Protocol):
-    """Every episode of a gateway, by handle. All methods raise `UnknownEpisode` for what is not the principal's."""
+    """All episodes of a gateway, by handle.
+
+    Every method raises `UnknownEpisode` for an episode that does not belong to the principal.
+    """
 
     @property
     def environments(self) -> Mapping[str, EnvironmentDefinition]:
-        """What can be played."""
+        """The environments that are served, by name."""
         ...
 
     @property
@@ -79,28 +82,28 @@ class EpisodeTable(Protocol):
 
     @property
     def draining(self) -> bool:
-        """Whether new episodes are no longer taken here."""
+        """Whether this gateway refuses new episodes."""
         ...
 
     @property
     def preparations(self) -> Mapping[str, Preparation]:
-        """How far the preparing of each environment is, by its name."""
+        """The preparation status of each environment, by name."""
         ...
 
     def take_no_more(self) -> None:
-        """Refuse new episodes from now on, also those for which a request waits; the others are played on."""
+        """Refuse new episodes from now on, including waiting requests. Open episodes can still be played."""
         ...
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new episodes, and do not end before those that would be lost with this gateway have ended.
+        """Refuse new episodes, and wait until the episodes that would be lost with this gateway have ended.
 
         Args:
-            seconds: After so long they are ended.
+            seconds: How long to wait. Episodes that are still running after this are ended.
         """
         ...
 
     def run(self) -> AbstractAsyncContextManager[None]:
-        """Run what has to run beside the requests."""
+        """Run the background tasks."""
         ...
 
     def environment(self, name: str) -> EnvironmentDefinition:
@@ -125,9 +128,9 @@ class EpisodeTable(Protocol):
 
         Args:
             environment: Name of the environment.
-            principal: Who the episode belongs to.
+            principal: Name of the principal that owns the episode.
             split: The split to take the task from; the first one if not given.
-            task: The task. If the environment has tasks and none is chosen, the seed chooses.
+            task: The task. If the environment has tasks and none is given, the seed selects one.
             seed: The seed; a random one is drawn if not given.
             reward_in_meta: Whether MCP results carry the reward in `_meta`.
 
@@ -135,18 +138,18 @@ class EpisodeTable(Protocol):
             UnknownEnvironment: The environment is not served.
             UnknownTask: It has no such split or task.
             InvalidRequest: The seed or the task is malformed.
-            AtCapacity: There was no room in time.
-            Draining: New episodes are no longer taken here.
+            AtCapacity: No place became free in time.
+            Draining: This gateway refuses new episodes.
             EpisodeFailed: The environment broke.
         """
         ...
 
     def find(self, handle: str, principal: str) -> Found:
-        """The episode of that handle, for playing it."""
+        """Find an episode by its handle, to play it."""
         ...
 
     async def opening(self, found: Found) -> Opening:
-        """What the episode began with."""
+        """The prompt, first observation and seed of the episode."""
         ...
 
     async def call(
@@ -157,30 +160,30 @@ class EpisodeTable(Protocol):
         progress: ProgressSink | None = None,
         call_id: str | None = None,
     ) -> CallResult:
-        """Call a tool, after the calls that came before.
+        """Call a tool. Calls of one episode run one after the other.
 
         Args:
             found: The episode.
             tool: Name of the tool.
             arguments: The arguments as parsed JSON.
             progress: Where the tool's progress goes.
-            call_id: Names the call, so that whoever missed the answer can ask for it again: the latest call of an
-                episode is played once, however often it is sent.
+            call_id: Id of the call. A client that missed the answer can send the call again with the same id: the
+                latest call of an episode is played once, however often it is sent.
 
         Raises:
             UnknownTool: There is no such tool.
-            EpisodeOver: It has ended.
+            EpisodeOver: The episode has ended.
             InvalidArguments: The arguments break the schema; the environment was not touched.
             EpisodeFailed: The environment broke; the episode has ended as failed.
         """
         ...
 
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
-        """The state of an episode: of closed and expired ones too, while they are remembered."""
+        """The state of an episode. Closed and expired episodes are found too, while they are remembered."""
         ...
 
     async def keep_alive(self, found: Found) -> EpisodeInfo:
-        """Start the idle limit of an episode anew."""
+        """Restart the idle timer of an episode."""
         ...
 
     async def reset(
@@ -191,20 +194,20 @@ class EpisodeTable(Protocol):
         task: ChosenTask | None = None,
         seed: int | None = None,
     ) -> Opening:
-        """Start an episode over: with the same task and seed, unless others are given.
+        """Start an episode over. It keeps its task and seed unless others are given.
 
         Raises:
             UnknownTask: There is no such split or task.
-            AtCapacity: It had ended, and there is no room for another live one.
-            Draining: It had ended, and new episodes are no longer taken here.
+            AtCapacity: The episode had ended, and there is no room for another live one.
+            Draining: The episode had ended, and this gateway refuses new episodes.
             EpisodeFailed: The environment broke.
         """
         ...
 
     async def close(self, handle: str, principal: str) -> EpisodeInfo:
-        """Close an episode now, and free its environment as soon as no call is running in it."""
+        """Close an episode now. Its environment is freed as soon as no call is running in it."""
         ...
 
     async def trajectory(self, handle: str, principal: str) -> Trajectory:
-        """What happened in an episode."""
+        """The trajectory of an episode."""
         ...

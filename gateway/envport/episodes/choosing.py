@@ -1,4 +1,4 @@
-"""What an episode is opened with."""
+"""Choosing the split, task and seed of an episode."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGEST_SEED = 2**63 - 1
 def choose(
     spec: EnvironmentDefinition, split: str | None, task: int | Task | Mapping[str, Any] | None, seed: int | None
 ) -> EpisodeRequest:
-    """Decide what an episode is opened with; see `Episodes.open` for the arguments.
+    """Choose the split, task and seed of an episode; see `Episodes.open` for the arguments.
 
     Raises:
         UnknownTask: There is no such split or task.
@@ -49,10 +49,10 @@ def choose(
 
 
 def checked_seed(seed: int) -> int:
-    """The seed.
+    """Return the seed if it is valid.
 
     Raises:
-        InvalidRequest: It is out of range.
+        InvalidRequest: The seed is out of range, or not an integer.
     """
     if type(seed) is not int or not 0 <= seed <= _LARGEST_SEED:
         raise InvalidRequest(f"seed is {seed!r}; it has to be an integer from 0 to {_LARGEST_SEED}")

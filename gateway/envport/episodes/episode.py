@@ -37,7 +37,8 @@ __all__ = ["Episode"]
 
 logger = logging.getLogger(__name__)
 
-# Who reads the last answer mostly opens the next episode, and then finds the place free.
+# A client that gets the last answer usually opens its next episode at once. After this short wait, the place of the
+# ended episode is usually free again.
 _CLOSE_GRACE = 0.02
 
 
@@ -45,19 +46,19 @@ class Episode:
     """An episode and everything that belongs to it.
 
     Args:
-        handle: The id as clients hold it.
+        handle: The id that clients use.
         spec: The environment.
-        request: What it is opened with.
-        principal: Who it belongs to.
-        runtime: What runs the environment.
+        request: The task, seed and options of the episode.
+        principal: Name of the principal that owns it.
+        runtime: The runtime that runs the environment.
         trajectories: Where its calls are recorded.
-        clock: The time.
+        clock: The clock.
         on_retired: Called each time the episode has ended and freed its environment.
-        bounds: What its environment may take.
-        max_seconds: Seconds after its reset at which it is truncated; `None` for no limit.
-        on_ended: Called each time it gets an outcome.
-        on_lost: Called when what runs the environment was lost between two calls; `lose` has to be awaited then.
-        on_over: Called when a call has ended the episode; starts a task that awaits `release`.
+        bounds: Time and memory limits of its environment.
+        max_seconds: The episode is truncated this many seconds after its reset; `None` for no limit.
+        on_ended: Called each time the episode gets an outcome.
+        on_lost: Called when the worker was lost between two calls. The callback has to have `lose` awaited.
+        on_over: Called when a call has ended the episode. It starts a task that awaits `release`.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Episode:
 
     @property
     def prompt(self) -> str:
-        """What the player is told to do: the task's prompt, else the environment's description."""
+        """The instructions for the player: the task's prompt, or else the environment's description."""
         task = self.request.task
         return task.prompt if task is not None and task.prompt else self.spec.description
 
@@ -126,7 +127,7 @@ class Episode:
         """Make the environment and reset it.
 
         Raises:
-            InvalidRequest: The environment refused what it was to begin with; the episode has ended as failed.
+            InvalidRequest: The environment refused the task or seed; the episode has ended as failed.
             EpisodeFailed: The environment broke; the episode has ended as failed.
         """
         token = episode_at_hand.set(self.subject)
@@ -140,12 +141,12 @@ class Episode:
         """Start over with a new instance of the environment.
 
         Args:
-            request: What it is opened with now.
-            admit: Takes a place for it if it has none; called when no call can end it any more.
+            request: The new task, seed and options.
+            admit: Takes a place for the episode if it has none. Called when no running call can end the episode.
 
         Raises:
             UnknownEpisode: It was closed or has expired.
-            InvalidRequest: The environment refused what it was to begin with; the episode has ended as failed.
+            InvalidRequest: The environment refused the task or seed; the episode has ended as failed.
             EpisodeFailed: The environment broke; the episode has ended as failed.
         """
         self._callers += 1
@@ -154,7 +155,7 @@ class Episode:
                 if self.status in GONE:
                     raise UnknownEpisode
                 await admit(self)
-                # Half a reset would leave an episode that can be neither played nor reaped.
+                # After half a reset, the episode could be neither played nor reaped.
                 with anyio.CancelScope(shield=True):
                     await self._start_over(request)
         finally:
@@ -168,13 +169,13 @@ class Episode:
         progress: ProgressSink | None = None,
         call_id: str | None = None,
     ) -> CallResult:
-        """Call a tool, after the calls that came before.
+        """Call a tool. Calls of one episode run one after the other.
 
         Args:
             tool: Name of the tool.
             arguments: The arguments as parsed JSON.
             progress: Where the tool's progress goes.
-            call_id: Names the call; the latest one is played once, however often it is asked for.
+            call_id: Id of the call. The latest call is played once, however often it is sent.
 
         Raises:
             UnknownTool: There is no such tool.
@@ -191,7 +192,7 @@ class Episode:
                 if call_id is not None and self._last.is_of(call_id):
                     return self._last.given()
                 self._check_running()
-                # A call that has begun is finished and recorded even if its caller goes away.
+                # A call that has begun is finished and recorded, even if its caller disconnects.
                 result: CallResult | None = None
                 with anyio.CancelScope(shield=True):
                     play = self._play(tool, arguments, progress)
@@ -205,11 +206,11 @@ class Episode:
                 await self._let_close()
 
     def touch(self) -> None:
-        """Start the idle limit anew."""
+        """Restart the idle timer."""
         self.last_used = self._clock.monotonic()
 
     def end(self, status: Status, reason: Reason, message: str, *, infrastructure: bool = False) -> None:
-        """Give the episode an outcome; `release` frees what it holds. Ended episodes keep their first outcome."""
+        """Give the episode an outcome, unless it has one already. `release` frees what the episode holds."""
         if self.outcome is None:
             self.outcome = Outcome(status=status, reason=reason, message=message, infrastructure=infrastructure)
             self.ended_at = self._clock.time()
@@ -219,7 +220,7 @@ class Episode:
             self._become(status)
 
     def check_time(self) -> bool:
-        """Truncate it if its time is over; a call that is running goes on. Whether it was truncated by this."""
+        """Truncate the episode if its time is over, and return whether it was. A running call continues."""
         limit = self._max_seconds
         if limit is None or self.status != "running" or self._clock.monotonic() - self._started_at < limit:
             return False
@@ -227,21 +228,21 @@ class Episode:
         return True
 
     async def lose(self, lost: WorkerLost) -> None:
-        """Take note that what runs the environment was lost between two calls."""
+        """End the episode as failed, because its worker was lost between two calls."""
         async with self._turn:
-            # A call that came in between has noticed it already, and a reset has made another worker.
+            # A call in the meantime may have noticed the loss already, and a reset has made a new worker.
             if self.status == "running" and self._lost is lost:
                 self._end_broken(lost, "between two calls")
                 await self._retire()
 
     async def release(self) -> None:
-        """Free the environment, once the call that may be running has ended."""
+        """Free the environment, after the running call, if there is one."""
         async with self._turn:
             if not self.live:
                 await self._retire()
 
     def info(self, idle_seconds: float | None = None) -> EpisodeInfo:
-        """Its state, for the control plane."""
+        """The state of the episode, for the control plane."""
         tally, task = self._tally, self.request
         expires_in = None
         if idle_seconds is not None and self.status not in GONE:
@@ -268,7 +269,7 @@ class Episode:
 
     @property
     def reward(self) -> float | None:
-        """The episode's reward so far; `None` without any, and after an infrastructure failure."""
+        """The episode's reward so far; `None` if there is none, and after an infrastructure failure."""
         if self.outcome is not None and self.outcome.infrastructure:
             return None
         return self._tally.reward(self.spec.cls.reward)
@@ -290,7 +291,7 @@ class Episode:
 
     async def _start_over(self, request: EpisodeRequest) -> None:
         await self._release_worker()
-        # While the environment was being closed, its owner may have closed the episode.
+        # The owner may have closed the episode while its environment was being closed.
         if self.status in GONE:
             raise UnknownEpisode
         self._become("opening")
@@ -310,7 +311,7 @@ class Episode:
             self._worker = await self._runtime.open(self.spec, self._bounds, self._lost_between_calls)
             self.first_observation = await self._worker.reset(seed=self.request.seed, task=self.request.task)
         except ToolError as refused:
-            # As it is shown everywhere, without what no wire carries.
+            # As an observation, so that the text has no characters that JSON cannot carry.
             why = text_observation(str(refused)).text
             self.end("failed", "refused", f"The environment refused to begin: {why}", infrastructure=True)
             await self._retire()
@@ -371,7 +372,7 @@ class Episode:
             self.end("truncated", "step_limit", f"It was truncated at its limit of {steps}.")
             return replace(result, truncated=True)
         elif self.status == "truncated":
-            # Its time was over while the call was running.
+            # The time limit was reached while the call was running.
             return replace(result, truncated=True)
         return result
 
@@ -417,7 +418,7 @@ class Episode:
         raise fault.raised() from None
 
     async def _let_close(self) -> None:
-        """Have the environment closed, and wait for it no longer than most take: the answer comes first."""
+        """Start closing the environment, and wait only briefly for it, so that the answer is not delayed."""
         if self._on_over is not None:
             await asyncio.wait([self._on_over(self)], timeout=_CLOSE_GRACE)
 

@@ -1,4 +1,4 @@
-"""What is said when an environment broke: all of it to the log, and nothing of its inside to anybody else."""
+"""Reporting that an environment broke: the log gets all details, clients get none of the environment's internals."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Fault:
     """A fault that ends an episode.
 
     Attributes:
-        reason: Of the outcome.
-        what: What happened, for a person.
-        error: What was raised.
+        reason: The reason in the episode's outcome.
+        what: What happened, for people to read.
+        error: The exception that was raised.
     """
 
     reason: Reason
@@ -30,7 +30,7 @@ class Fault:
 
     @classmethod
     def of(cls, error: BaseException) -> Fault:
-        """The fault that an exception means."""
+        """The fault for an exception."""
         if isinstance(error, WorkerLost):
             return cls(error.reason, error.message, error)
         if isinstance(error, UpstreamLost):
@@ -39,18 +39,18 @@ class Fault:
 
     @property
     def message(self) -> str:
-        """Of the outcome."""
+        """The message in the episode's outcome."""
         return f"{self.what} This is a fault of the environment, not of the player."
 
     def raised(self) -> EpisodeFailed:
-        """The error for whoever called."""
+        """The error for the caller."""
         return EpisodeFailed(
             f"{self.what} The episode has ended. This is a fault of the environment, not of your call. "
             "Start a new episode."
         )
 
     def log(self, subject: EpisodeSubject, where: str) -> None:
-        """Log it, with what only the log may hold.
+        """Log the fault, with the details that only the log may contain.
 
         Args:
             subject: The episode.

@@ -1,4 +1,4 @@
-"""Limits on episodes: what the gateway says, and what environments declare."""
+"""Limits on episodes: the gateway's settings, combined with what environments declare."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Limits:
     """Limits on episodes.
 
     Attributes:
-        max_episodes: Live episodes in all.
-        max_episodes_per_principal: Live episodes of one principal; `None` for no limit of its own.
-        max_episodes_per_environment: Live episodes of one environment; as it declares unless given here.
-        max_episodes_of: The same for environments by their names; goes before `max_episodes_per_environment`.
-        idle_seconds: Seconds without a call after which an episode expires.
+        max_episodes: Maximum number of live episodes in total.
+        max_episodes_per_principal: Maximum for one principal; `None` if only the total limits it.
+        max_episodes_per_environment: Maximum for one environment. The environment's own limit applies if not given.
+        max_episodes_of: Maximum for single environments, by name. Overrides `max_episodes_per_environment`.
+        idle_seconds: An episode expires after this many seconds without a call.
         max_waiting: How many requests for an episode may wait for room.
         wait_seconds: How long a request waits for room before it is refused.
         max_ended: How many ended episodes are remembered; the oldest are forgotten first.
-        call_seconds: Seconds that a tool call may take. This and the following are as the environment declares
-            unless given here.
-        reset_seconds: Seconds that making and resetting an environment may take.
-        max_seconds: Seconds after its reset at which an episode is truncated.
-        memory_mb: MiB of memory that an episode in a process of its own may take.
+        call_seconds: Seconds that a tool call may take. For this and the following limits, the environment's own
+            value applies if not given.
+        reset_seconds: Seconds that creating and resetting an environment may take.
+        max_seconds: An episode is truncated this many seconds after its reset.
+        memory_mb: MiB of memory that an episode may use if it runs in its own process.
     """
 
     max_episodes: int = 10_000
@@ -46,10 +46,13 @@ class Limits:
     memory_mb: float | None = None
 
     def require(self, environments: Iterable[str]) -> None:
-        """Make sure that the environments that limits are set for are there.
+        """Check that every environment in `max_episodes_of` is served.
+
+        Args:
+            environments: Names of the served environments.
 
         Raises:
-            ConfigurationError: One is not.
+            ConfigurationError: An environment is not served.
         """
         served = list(environments)
         if unknown := [name for name in self.max_episodes_of if name not in served]:
@@ -59,7 +62,7 @@ class Limits:
             )
 
     def bounds(self, spec: EnvironmentDefinition) -> Bounds:
-        """What an episode of the environment may take."""
+        """Time and memory limits of one episode of the environment."""
         declared = spec.prototype
         return Bounds(
             call_seconds=_either(self.call_seconds, declared.call_seconds),
@@ -69,14 +72,14 @@ class Limits:
         )
 
     def episodes(self, spec: EnvironmentDefinition) -> int | None:
-        """How many episodes of the environment may be live; `None` for no limit of its own."""
+        """How many episodes of the environment may be live; `None` if only the total limits it."""
         if (named := self.max_episodes_of.get(spec.name)) is not None:
             return named
         said = self.max_episodes_per_environment
         return said if said is not None else spec.cls.max_episodes
 
     def seconds(self, spec: EnvironmentDefinition) -> float | None:
-        """How long an episode of the environment may last."""
+        """How many seconds an episode of the environment may last; `None` for no limit."""
         return _either(self.max_seconds, spec.prototype.max_seconds)
 
 

@@ -1,4 +1,4 @@
-"""The episodes of this process as the surfaces see them."""
+"""The table of the episodes that run on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["LocalTable"]
 
 
 class LocalTable:
-    """An `EpisodeTable` of episodes that run in this process, or in processes of its own.
+    """An `EpisodeTable` of episodes that run in this process or in its child processes.
 
     Args:
         episodes: The episodes.
@@ -31,7 +31,7 @@ class LocalTable:
 
     @property
     def environments(self) -> Mapping[str, EnvironmentDefinition]:
-        """What can be played."""
+        """The environments that are served, by name."""
         return self._episodes.environments
 
     @property
@@ -41,7 +41,7 @@ class LocalTable:
 
     @property
     def replicated(self) -> bool:
-        """No other gateway can reach them."""
+        """Always false: no other gateway can reach these episodes."""
         return False
 
     @property
@@ -51,12 +51,12 @@ class LocalTable:
 
     @property
     def draining(self) -> bool:
-        """Whether new episodes are no longer taken."""
+        """Whether new episodes are refused."""
         return self._episodes.draining
 
     @property
     def preparations(self) -> Mapping[str, Preparation]:
-        """How far the preparing of each environment is, by its name."""
+        """The preparation status of each environment, by name."""
         return self._episodes.readiness.preparations
 
     def take_no_more(self) -> None:
@@ -64,11 +64,11 @@ class LocalTable:
         self._episodes.take_no_more()
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new episodes, wait until the others have ended, and end those that have not after so long."""
+        """Refuse new episodes, and wait until the open ones have ended. After `seconds`, end the rest."""
         await self._episodes.drain(seconds)
 
     def run(self) -> AbstractAsyncContextManager[None]:
-        """Run the reaper; on the way out, close every episode."""
+        """Run the reaper, and close every episode at the end."""
         return self._episodes.run()
 
     def environment(self, name: str) -> EnvironmentDefinition:
@@ -99,11 +99,11 @@ class LocalTable:
         return _opening(episode)
 
     def find(self, handle: str, principal: str) -> Found:
-        """The episode of that handle, for playing it."""
+        """Find an episode by its handle, to play it."""
         return Found(handle, principal, self._episodes.find(handle, principal).spec)
 
     async def opening(self, found: Found) -> Opening:
-        """What the episode began with."""
+        """The prompt, first observation and seed of the episode."""
         return _opening(self._find(found))
 
     async def call(
@@ -114,15 +114,15 @@ class LocalTable:
         progress: ProgressSink | None = None,
         call_id: str | None = None,
     ) -> CallResult:
-        """Call a tool, after the calls that came before."""
+        """Call a tool. Calls of one episode run one after the other."""
         return await self._find(found).call(tool, arguments, progress, call_id)
 
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
-        """The state of an episode: of closed and expired ones too, while they are remembered."""
+        """The state of an episode. Closed and expired episodes are found too, while they are remembered."""
         return self._info(self._episodes.look_up(handle, principal))
 
     async def keep_alive(self, found: Found) -> EpisodeInfo:
-        """Start the idle limit of an episode anew."""
+        """Restart the idle timer of an episode."""
         episode = self._find(found)
         episode.touch()
         return self._info(episode)
@@ -135,19 +135,19 @@ class LocalTable:
         task: ChosenTask | None = None,
         seed: int | None = None,
     ) -> Opening:
-        """Start an episode over: with the same task and seed, unless others are given."""
+        """Start an episode over. It keeps its task and seed unless others are given."""
         episode = self._find(found)
         await self._episodes.reset(episode, split=split, task=task, seed=seed)
         return _opening(episode)
 
     async def close(self, handle: str, principal: str) -> EpisodeInfo:
-        """Close an episode now, and free its environment as soon as no call is running in it."""
+        """Close an episode now. Its environment is freed as soon as no call is running in it."""
         episode = self._episodes.look_up(handle, principal)
         self._episodes.close_soon(episode)
         return self._info(episode)
 
     async def trajectory(self, handle: str, principal: str) -> Trajectory:
-        """What happened in an episode."""
+        """The trajectory of an episode."""
         episode = self._episodes.look_up(handle, principal)
         first, steps, dropped = await self._episodes.trajectories.read(handle)
         return Trajectory(

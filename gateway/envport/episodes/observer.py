@@ -1,4 +1,4 @@
-"""The seam between episodes and whoever counts what happens to them."""
+"""The interface through which episodes report events, such as to the metrics."""
 
 from __future__ import annotations
 
@@ -10,51 +10,55 @@ __all__ = ["EpisodeObserver", "Unobserved"]
 
 
 class EpisodeObserver(Protocol):
-    """Is told what happened to episodes, in the event loop, and returns at once.
+    """Receives events about episodes. Its methods run in the event loop and return at once.
 
-    A result is `ok`, or the `code` of the error that the caller got (`envport.errors`), or `cancelled` where the caller
-    went away, or `internal` for what nobody foresaw.
+    A `result` is one of:
+
+    - `ok`
+    - the `code` of the error that the caller got (see `envport.errors`)
+    - `cancelled`, if the caller disconnected
+    - `internal`, for any other exception
     """
 
     def opened(self, environment: str, result: str, seconds: float) -> None:
-        """An episode was opened, or could not be; seconds are those that the caller waited."""
+        """An episode was opened, or could not be opened. `seconds` is how long the caller waited."""
         ...
 
     def reset(self, environment: str, result: str, seconds: float) -> None:
-        """An episode was started over, or could not be."""
+        """An episode was reset, or could not be reset."""
         ...
 
     def called(self, environment: str, result: str, seconds: float) -> None:
-        """A tool was called; seconds are from the call to its answer, the wait for its turn included."""
+        """A tool was called. `seconds` is the time from the call to its answer, including the wait for its turn."""
         ...
 
     def ended(self, environment: str, outcome: Outcome) -> None:
-        """A play of an episode has an outcome; one that is reset and played again has another."""
+        """An episode got an outcome. An episode that is reset and played again gets another one."""
         ...
 
     def refused(self, limit: str) -> None:
         """There was no room for an episode.
 
         Args:
-            limit: The limit that was reached, see `AtCapacity`; or the code of another error for want of room.
+            limit: The limit that was reached (see `AtCapacity`), or the code of a subclass such as `Draining`.
         """
         ...
 
 
 class Unobserved:
-    """Takes note of nothing."""
+    """An observer that ignores all events."""
 
     def opened(self, environment: str, result: str, seconds: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def reset(self, environment: str, result: str, seconds: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def called(self, environment: str, result: str, seconds: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def ended(self, environment: str, outcome: Outcome) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def refused(self, limit: str) -> None:
-        """Nothing."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""What is seen of something that is done to an episode: how long it takes, how it goes, and its span."""
+"""Timing, result and trace span of one episode operation: open, reset or call."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _OK = "ok"
 
 
 class Operation:
-    """Something that is done to an episode, while it is entered.
+    """Context manager around one operation on an episode.
 
     Args:
-        name: What is done, as its span is called.
-        environment: The environment.
-        subject: The episode, if there is one already.
-        tool: The tool that is called, if one is.
-        clock: The time.
+        name: Name of the operation and of its span.
+        environment: Name of the environment.
+        subject: The episode, if it exists already.
+        tool: Name of the tool, if the operation is a call.
+        clock: The clock.
         tell: Called at the end with the environment's name, the result and the seconds; see `EpisodeObserver`.
-        refused: Called with the limit that was reached where there was no room.
+        refused: Called with the limit that was reached, if there was no room.
     """
 
     __slots__ = ("_begin", "_clock", "_environment", "_refused", "_result", "_span", "_subject", "_tell", "_token")
@@ -70,12 +70,12 @@ class Operation:
         self._tell(self._environment, self._result, self._clock.monotonic() - self._begin)
 
     def gave_episode(self, handle: str, seed: int) -> None:
-        """Take note of the episode that was opened or started over."""
+        """Record the episode that was opened or reset."""
         if self._span is not None:
             self._span.set({"envport.episode.id": handle, "envport.seed": seed})
 
     def gave(self, result: CallResult) -> None:
-        """Take note of what a call gave."""
+        """Record the result of a call."""
         if result.is_error:
             self._result = ToolError.code
         if self._span is not None:

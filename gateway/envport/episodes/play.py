@@ -1,4 +1,4 @@
-"""One play of an episode as data: what it is opened with, what its calls give, and what is counted."""
+"""Data of one play of an episode: its request, the results of its calls, and its counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEPT_REWARDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRequest:
-    """What an episode was opened with.
+    """The task, seed and options that an episode was opened with.
 
     Attributes:
         seed: The seed given to `reset`.
@@ -36,12 +36,12 @@ class EpisodeRequest:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a tool call gave.
+    """The result of a tool call.
 
     Attributes:
         observation: What the player sees.
-        step: How many calls have reached the environment, this one included.
-        is_error: The environment answered with a `ToolError`.
+        step: How many calls have reached the environment, including this one.
+        is_error: Whether the environment answered with a `ToolError`.
         reward: Reward of the step.
         terminated: Whether the task ended with this call.
         truncated: Whether the episode was cut off with this call.
@@ -61,16 +61,16 @@ class CallResult:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one play, begun anew by a reset.
+    """Counts of one play. A reset starts new ones.
 
     Attributes:
         steps: Tool calls that reached the environment.
         errors: Tool calls that were refused, or that the environment answered with a `ToolError`.
         records: Tool calls that were recorded.
         reward_sum: Sum of the rewards.
-        last_reward: The last reward, `None` without any.
+        last_reward: The last reward; `None` if there was none.
         environment_seconds: Time spent inside the environment.
-        rewards: The reward of each step, the latest ones.
+        rewards: The rewards of the latest steps, one for each step.
     """
 
     steps: int = 0
@@ -96,21 +96,21 @@ class Tally:
 
 
 class LastAnswer:
-    """The answer to the latest call that had a name, for whoever missed it."""
+    """The answer to the latest call that had an id, for a client that missed it."""
 
     def __init__(self) -> None:
         self._call_id: str | None = None
         self._answer: CallResult | EnvportError | None = None
 
     def is_of(self, call_id: str) -> bool:
-        """Whether it is the answer to the call of that name."""
+        """Whether it is the answer to the call with this id."""
         return call_id == self._call_id
 
     def given(self) -> CallResult:
-        """Give it once more.
+        """Return the answer again.
 
         Raises:
-            EnvportError: It was an error.
+            EnvportError: The answer was an error.
         """
         if isinstance(self._answer, EnvportError):
             raise self._answer.with_traceback(None)
@@ -118,7 +118,7 @@ class LastAnswer:
         return self._answer
 
     async def keep(self, call_id: str, play: Awaitable[CallResult]) -> CallResult:
-        """Keep what a call gives, or raises."""
+        """Await a call, and keep its result or its error."""
         try:
             answer = await play
         except EnvportError as error:

@@ -1,4 +1,4 @@
-"""Which environments can be run: each is prepared when the gateway starts, and again for as long as that fails."""
+"""Which environments can be run. Each is prepared when the gateway starts, and again until that succeeds."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["Preparation", "Readiness"]
 
 logger = logging.getLogger(__name__)
 
-# What was missing may come: memory, a network share, a license.
+# The cause may go away, such as missing memory, an absent network share or a missing license.
 _AGAIN_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """How far the preparing of an environment is.
+    """The preparation status of an environment.
 
     Attributes:
-        status: `failed` if it cannot be run; that is tried again.
-        reason: Why it cannot be run.
+        status: The status. After `failed`, the preparation is tried again.
+        reason: Why the environment cannot be run.
     """
 
     status: Literal["preparing", "ready", "failed"]
@@ -35,12 +35,12 @@ class Preparation:
 
 
 class Readiness:
-    """Prepares environments and tells how far that is.
+    """Prepares environments, and reports the status of each.
 
     Args:
         environments: The environments.
-        prepare: Gets ready to open episodes of one; raises an error if that cannot be.
-        clock: The time.
+        prepare: Prepares the runtime to open episodes of an environment; raises an error if it cannot.
+        clock: The clock.
     """
 
     def __init__(
@@ -56,18 +56,18 @@ class Readiness:
 
     @property
     def preparations(self) -> Mapping[str, Preparation]:
-        """How far each environment is, by its name."""
+        """The status of each environment, by name."""
         return self._preparations
 
     async def run(self) -> None:
-        """Prepare all of them, side by side."""
+        """Prepare all environments concurrently."""
         async with anyio.create_task_group() as tasks:
             for spec in self._environments:
                 tasks.start_soon(self._until_ready, spec)
 
     async def _until_ready(self, spec: EnvironmentDefinition) -> None:
         while (preparation := await self._tried(spec)).status == "failed":
-            # Said once; whoever opens an episode of it will see that fail too.
+            # Log the same failure only once. Opening an episode of this environment reports it too.
             if self._preparations[spec.name] != preparation:
                 logger.error("environment %s cannot be run: %s", spec.name, preparation.reason)
             self._preparations[spec.name] = preparation
@@ -80,7 +80,7 @@ class Readiness:
         except EnvportError as error:
             return Preparation("failed", str(error))
         except Exception as error:
-            # One that cannot be run must not end the gateway.
+            # One broken environment must not stop the gateway.
             logger.exception("environment %s could not be prepared", spec.name)
             return Preparation("failed", f"{type(error).__name__} while it was being prepared; the log says more")
         return Preparation("ready")

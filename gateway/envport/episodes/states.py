@@ -1,4 +1,4 @@
-"""Where an episode can be, and where it can go from there."""
+"""The statuses of an episode, and the allowed changes between them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from envport.types import Status
 __all__ = ["GONE", "LIVE", "NEXT"]
 
 LIVE: Final[frozenset[Status]] = frozenset({"opening", "running"})
-"""It can be played, now or soon."""
+"""The episode can be played, now or soon."""
 
 GONE: Final[frozenset[Status]] = frozenset({"closed", "expired"})
-"""It can be looked at, but never be played again."""
+"""The episode can be looked up, but never played again."""
 
 NEXT: Final[dict[Status, frozenset[Status]]] = {
     "opening": frozenset({"running", "failed", "closed", "expired"}),
@@ -23,4 +23,4 @@ NEXT: Final[dict[Status, frozenset[Status]]] = {
     "closed": frozenset(),
     "expired": frozenset(),
 }
-"""What each status may become. An ended episode runs again only by being reset."""
+"""The statuses that may follow each status. Only a reset lets an ended episode run again."""

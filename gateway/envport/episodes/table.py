@@ -1,4 +1,4 @@
-"""The table of episodes: opens them within limits, finds them by handle, and ends those that idle."""
+"""The table of episodes: opens them within limits, finds them by handle, and ends idle ones."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ __all__ = ["Episodes"]
 
 logger = logging.getLogger(__name__)
 
-# For all episodes together, when the gateway is shut down.
+# At shutdown, for all episodes together.
 _RELEASE_SECONDS = 10.0
 
 
 class Episodes:
-    """Every episode of a gateway.
+    """All episodes of a gateway.
 
     Args:
-        environments: What can be played.
+        environments: The environments that are served, by name.
         limits: Limits on episodes.
-        clock: The time.
+        clock: The clock.
         trajectories: Where calls are recorded.
-        runtime: How environments are run; each as it declares, if not given.
-        new_handle: Makes the handle of an episode, of the environment's name and the principal.
-        observer: Told how episodes end. Of what is asked of them, see `WatchedTable`.
+        runtime: The runtime for all environments. If not given, each runs in the runtime that it declares.
+        new_handle: Makes the handle of an episode from the environment's name and the principal.
+        observer: Notified when episodes end. For opens, resets and calls, see `WatchedTable`.
 
     Raises:
-        ConfigurationError: A limit is set for an environment that is not there.
+        ConfigurationError: A limit is set for an environment that is not served.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class Episodes:
         self._clock = clock or SystemClock()
         self._observer = observer or Unobserved()
         self._episodes: dict[str, Episode] = {}
-        # Ended episodes by handle, in the order of their end.
+        # Handles of ended episodes, in the order in which they ended.
         self._ended: dict[str, None] = {}
         self._pending: set[asyncio.Task[None]] = set()
-        # Those that hold a place of the admission's.
+        # Handles of the episodes that hold a place of the admission.
         self._admitted: set[str] = set()
         self._admission = Admission(
             self.limits.max_episodes,
@@ -100,7 +100,7 @@ class Episodes:
 
     @property
     def draining(self) -> bool:
-        """Whether new episodes are no longer taken."""
+        """Whether new episodes are refused."""
         return self._admission.closed
 
     @property
@@ -110,7 +110,7 @@ class Episodes:
 
     @property
     def runtimes(self) -> Mapping[RuntimeKind, Runtime]:
-        """What runs the environments, by its name."""
+        """The runtimes in use, by name."""
         return self._runtimes
 
     def census(self) -> Counter[tuple[str, Status]]:
@@ -119,7 +119,7 @@ class Episodes:
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
-        """Run the reaper; on the way out, close every episode."""
+        """Run the reaper, and close every episode at the end."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             tasks.start_soon(self._reap_forever)
@@ -133,7 +133,7 @@ class Episodes:
                 tasks.cancel_scope.cancel()
 
     def environment(self, name: str) -> EnvironmentDefinition:
-        """The environment of that name.
+        """Find an environment by its name.
 
         Raises:
             UnknownEnvironment: It is not served.
@@ -155,10 +155,10 @@ class Episodes:
 
         Args:
             environment: Name of the environment.
-            principal: Who the episode belongs to.
+            principal: Name of the principal that owns the episode.
             split: The split to take the task from; the first one if not given.
-            task: Index of the task in the split, or a task of the caller's own. If the environment has tasks and
-                none is chosen, the seed chooses.
+            task: Index of the task in the split, or a task that the caller supplies. If the environment has tasks
+                and none is given, the seed selects one.
             seed: The seed; a random one is drawn if not given.
             reward_in_meta: Whether MCP results carry the reward in `_meta`.
             wait: Whether to wait for room.
@@ -167,8 +167,8 @@ class Episodes:
             UnknownEnvironment: The environment is not served.
             UnknownTask: It has no such split or task.
             InvalidRequest: The seed or the task is malformed.
-            AtCapacity: There was no room, or none in time.
-            Draining: New episodes are no longer taken.
+            AtCapacity: There was no room, or no place became free in time.
+            Draining: New episodes are refused.
             EpisodeFailed: The environment broke.
         """
         spec = self.environment(environment)
@@ -196,16 +196,16 @@ class Episodes:
         except EpisodeFailed:
             raise
         except BaseException:
-            # The caller went away while the environment was being made.
+            # For example, the caller disconnected while the environment was being created.
             self.close_soon(episode)
             raise
         return episode
 
     def find(self, handle: str, principal: str) -> Episode:
-        """The episode of that handle, for playing it.
+        """Find an episode by its handle, to play it.
 
         Raises:
-            UnknownEpisode: It never was, has expired, was closed, or belongs to somebody else.
+            UnknownEpisode: It never existed, has expired, was closed, or belongs to another principal.
         """
         episode = self._episodes.get(handle)
         if episode is None or episode.principal != principal or episode.status in GONE:
@@ -213,10 +213,10 @@ class Episodes:
         return episode
 
     def look_up(self, handle: str, principal: str) -> Episode:
-        """The episode of that handle, for looking at it: closed and expired ones too, while they are remembered.
+        """Find an episode by its handle, to read its state. Includes closed and expired ones while remembered.
 
         Raises:
-            UnknownEpisode: It never was, is forgotten, or belongs to somebody else.
+            UnknownEpisode: It never existed, is forgotten, or belongs to another principal.
         """
         episode = self._episodes.get(handle)
         if episode is None or episode.principal != principal:
@@ -231,13 +231,13 @@ class Episodes:
         task: int | Task | Mapping[str, Any] | None = None,
         seed: int | None = None,
     ) -> None:
-        """Start an episode over: with the same task and seed, unless others are given.
+        """Start an episode over. It keeps its task and seed unless others are given.
 
         Raises:
             UnknownEpisode: It was closed or has expired.
             UnknownTask: There is no such split or task.
-            AtCapacity: It had ended, and there is no room for another live one.
-            Draining: It had ended, and new episodes are no longer taken.
+            AtCapacity: The episode had ended, and there is no room for another live one.
+            Draining: The episode had ended, and new episodes are refused.
             EpisodeFailed: The environment broke.
         """
         before = episode.request
@@ -253,20 +253,20 @@ class Episodes:
                 raise UnknownEpisode
         finally:
             if not episode.live:
-                # It was closed in between, or the caller went away: the place goes to others.
+                # It was closed in the meantime, or the caller disconnected: free its place.
                 self._spawn(episode.release)
 
     def close_soon(self, episode: Episode) -> None:
-        """Close an episode now, and free its environment as soon as no call is running in it."""
+        """Close an episode now. Its environment is freed as soon as no call is running in it."""
         episode.end("closed", "closed", "It was closed by its owner.")
         self._spawn(episode.release)
 
     def take_no_more(self) -> None:
-        """Refuse new episodes from now on, also those for which a request waits; the others are played on."""
+        """Refuse new episodes from now on, including waiting requests. Open episodes can still be played."""
         self._admission.close()
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new episodes, wait until the others have ended, and end those that have not after so long."""
+        """Refuse new episodes, and wait until the open ones have ended. After `seconds`, end the rest."""
         self.take_no_more()
         with anyio.move_on_after(seconds):
             await self._admission.emptied()
@@ -297,7 +297,7 @@ class Episodes:
         self.take_no_more()
         self._end_all()
         with anyio.move_on_after(_RELEASE_SECONDS):
-            # At once: each may wait for its environment.
+            # Concurrently, because each may have to wait for its environment.
             async with anyio.create_task_group() as tasks:
                 for episode in self._episodes.values():
                     tasks.start_soon(episode.release)
@@ -315,7 +315,7 @@ class Episodes:
 
     def _note_end(self, episode: Episode, outcome: Outcome) -> None:
         self._observer.ended(episode.spec.name, outcome)
-        # What failed is logged with its cause.
+        # Failures are logged elsewhere, with their cause.
         if outcome.status != "failed":
             logger.info(
                 "episode %s of environment %s ended as %s: %s",
@@ -333,14 +333,14 @@ class Episodes:
         return self._later(episode.release)
 
     def _later(self, work: Callable[[], Any]) -> asyncio.Task[None]:
-        """Start work from where a task group cannot: outside any task, or before the table runs."""
+        """Start work where the task group cannot be used: outside any task, or before the table runs."""
         task = asyncio.get_running_loop().create_task(self._guarded(work))
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
         return task
 
     def _retired(self, episode: Episode) -> None:
-        """Give the place of an ended episode to others."""
+        """Free the place of an ended episode."""
         if episode.handle not in self._admitted:
             return
         self._admitted.remove(episode.handle)
@@ -362,7 +362,7 @@ class Episodes:
         try:
             await work()
         except Exception:
-            # One episode's trouble must not end the task group, and with it the gateway.
+            # An error in one episode must not end the task group, because that would stop the gateway.
             logger.exception("clearing up after an episode failed")
 
     async def _reap_forever(self) -> None:
@@ -374,7 +374,7 @@ class Episodes:
             self._reap()
 
     def _reap(self) -> None:
-        """Expire the episodes that idle, and forget those that have been over for as long again."""
+        """Expire idle episodes, and forget ended ones that nobody has used for twice the idle limit."""
         now = self._clock.monotonic()
         for episode in list(self._episodes.values()):
             if episode.check_time():

@@ -1,4 +1,4 @@
-"""A table of episodes that is watched: counted, traced, and named in log lines."""
+"""A table of episodes with metrics, traces, and the episode's name in log lines."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["WatchedTable"]
 
 
 class WatchedTable:
-    """An `EpisodeTable` that tells how what is asked of another one goes.
+    """Wraps an `EpisodeTable` to time, count and trace its operations.
 
     Args:
         table: The table.
-        observer: Who is told of opens, resets, calls and refusals. Of ends, the episodes themselves tell.
-        clock: The time.
+        observer: Notified of opens, resets, calls and refusals. The episodes themselves report their ends.
+        clock: The clock.
     """
 
     def __init__(self, table: EpisodeTable, observer: EpisodeObserver | None = None, clock: Clock | None = None):
@@ -37,7 +37,7 @@ class WatchedTable:
 
     @property
     def environments(self) -> Mapping[str, EnvironmentDefinition]:
-        """What can be played."""
+        """The environments that are served, by name."""
         return self._table.environments
 
     @property
@@ -57,12 +57,12 @@ class WatchedTable:
 
     @property
     def draining(self) -> bool:
-        """Whether new episodes are no longer taken here."""
+        """Whether this gateway refuses new episodes."""
         return self._table.draining
 
     @property
     def preparations(self) -> Mapping[str, Preparation]:
-        """How far the preparing of each environment is, by its name."""
+        """The preparation status of each environment, by name."""
         return self._table.preparations
 
     def take_no_more(self) -> None:
@@ -70,11 +70,11 @@ class WatchedTable:
         self._table.take_no_more()
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new episodes, and wait for those that would be lost."""
+        """Refuse new episodes, and wait for the episodes that would be lost with this gateway."""
         await self._table.drain(seconds)
 
     def run(self) -> AbstractAsyncContextManager[None]:
-        """Run what has to run beside the requests."""
+        """Run the background tasks."""
         return self._table.run()
 
     def environment(self, name: str) -> EnvironmentDefinition:
@@ -92,7 +92,7 @@ class WatchedTable:
         reward_in_meta: bool = False,
     ) -> Opening:
         """Open an episode and reset its environment."""
-        # Names that are nobody's environment are nobody's label.
+        # An unknown name raises here, so that it never becomes a metrics label.
         name = self._table.environment(environment).name
         observer = self._observer
         with Operation("episode.open", name, None, None, self._clock, observer.opened, observer.refused) as operation:
@@ -103,11 +103,11 @@ class WatchedTable:
             return opening
 
     def find(self, handle: str, principal: str) -> Found:
-        """The episode of that handle, for playing it."""
+        """Find an episode by its handle, to play it."""
         return self._table.find(handle, principal)
 
     async def opening(self, found: Found) -> Opening:
-        """What the episode began with."""
+        """The prompt, first observation and seed of the episode."""
         return await self._table.opening(found)
 
     async def call(
@@ -118,7 +118,7 @@ class WatchedTable:
         progress: ProgressSink | None = None,
         call_id: str | None = None,
     ) -> CallResult:
-        """Call a tool, after the calls that came before."""
+        """Call a tool. Calls of one episode run one after the other."""
         subject = EpisodeSubject(found.spec.name, found.handle, found.principal)
         observer = self._observer
         with Operation(
@@ -133,7 +133,7 @@ class WatchedTable:
         return await self._table.info(handle, principal)
 
     async def keep_alive(self, found: Found) -> EpisodeInfo:
-        """Start the idle limit of an episode anew."""
+        """Restart the idle timer of an episode."""
         return await self._table.keep_alive(found)
 
     async def reset(
@@ -144,7 +144,7 @@ class WatchedTable:
         task: ChosenTask | None = None,
         seed: int | None = None,
     ) -> Opening:
-        """Start an episode over: with the same task and seed, unless others are given."""
+        """Start an episode over. It keeps its task and seed unless others are given."""
         subject = EpisodeSubject(found.spec.name, found.handle, found.principal)
         observer = self._observer
         with Operation(
@@ -155,9 +155,9 @@ class WatchedTable:
             return opening
 
     async def close(self, handle: str, principal: str) -> EpisodeInfo:
-        """Close an episode now, and free its environment as soon as no call is running in it."""
+        """Close an episode now. Its environment is freed as soon as no call is running in it."""
         return await self._table.close(handle, principal)
 
     async def trajectory(self, handle: str, principal: str) -> Trajectory:
-        """What happened in an episode."""
+        """The trajectory of an episode."""
         return await self._table.trajectory(handle, principal)

@@ -1,4 +1,7 @@
-"""Errors on the control plane: one envelope, `{"error": {"code", "message", ...}}`, and one status for each class."""
+"""Error answers of the control plane.
+
+Every error has the same body, `{"error": {"code", "message", ...}}`, and each error class has one HTTP status.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def problem(error: EnvportError) -> JSONResponse:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Make every error of an application come in the envelope."""
+    """Make an application answer every error in this form."""
     app.add_exception_handler(EnvportError, _envport_error)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _http_error)
@@ -73,7 +76,7 @@ async def _malformed(request: Request, error: Exception) -> JSONResponse:
     for detail in cast("RequestValidationError", error).errors():
         field = str(detail["loc"][1]) if len(detail["loc"]) > 1 else "body"
         problems.setdefault(field, []).append(detail["msg"])
-    # What a union refused comes once for each of its members.
+    # For a union, pydantic reports one problem for each member. Join them into one line.
     lines = [f"{field}: {' or '.join(dict.fromkeys(said))}" for field, said in problems.items()]
     body = {"code": "invalid_request", "message": "; ".join(lines)}
     return JSONResponse({"error": body}, 422)

@@ -26,31 +26,31 @@ from envport.types import (
 __all__ = ["PRINCIPAL_KEY", "ControlPlane", "control_plane"]
 
 PRINCIPAL_KEY = "envport.principal"
-"""Where the gate puts the principal into the ASGI scope."""
+"""The key under which the gate puts the principal into the ASGI scope."""
 
 PROBES = frozenset({"/healthz", "/readyz"})
 """Routes that need no token."""
 
 METRICS = "/metrics"
-"""The route that a token with the scope `metrics` opens too."""
+"""The route that a token with only the scope `metrics` may use, too."""
 
 _PAGE = 1_000
 
 
 class MetricsSource(Protocol):
-    """What `/metrics` tells."""
+    """The source of what `/metrics` returns."""
 
     async def expose(self, accept: str) -> tuple[bytes, str]:
-        """The metrics as text, and its media type.
+        """The metrics as text, and the media type.
 
         Args:
-            accept: The `Accept` header of whoever asks.
+            accept: The request's `Accept` header.
         """
         ...
 
 
 class TaskFields(BaseModel):
-    """Which task to play; without a choice, the seed chooses from the first split."""
+    """Which task to play. If no task is given, the seed selects one."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -79,13 +79,13 @@ class OpenFields(TaskFields):
 
 
 class ControlPlane:
-    """What the routes work on.
+    """The objects that the routes use.
 
     Args:
         table: The table of episodes.
-        access: Mints tokens of single episodes.
-        metrics: What is counted and measured.
-        public_url: Address of the gateway as clients see it; that of each request if not given.
+        access: Mints tokens for single episodes.
+        metrics: The source of the metrics.
+        public_url: Address of the gateway as clients see it. If not given, the address of each request is used.
     """
 
     def __init__(self, table: EpisodeTable, access: Access, metrics: MetricsSource, public_url: str | None = None):
@@ -101,7 +101,7 @@ class ControlPlane:
         return self.table.limits.max_episodes
 
     def readiness(self) -> tuple[str, str | None]:
-        """Whether new episodes are taken, and why not."""
+        """The status of the gateway, and the reason if it does not accept new episodes of every environment."""
         if not self.ready:
             return "stopping", "the gateway is not running"
         if self.table.draining:
@@ -118,7 +118,7 @@ class ControlPlane:
         return f"{self.public_url or str(request.base_url).rstrip('/')}{path}"
 
     def describe(self, request: Request, spec: EnvironmentDefinition) -> EnvironmentInfo:
-        """An environment, in full."""
+        """The full description of an environment."""
         return EnvironmentInfo(
             name=spec.name,
             version=spec.cls.version,
@@ -137,7 +137,7 @@ class ControlPlane:
         )
 
     def opened(self, request: Request, opening: Opening, token: str | None = None) -> OpenedEpisode:
-        """What opening an episode gives."""
+        """The answer to a request that opened or reset an episode."""
         return OpenedEpisode(
             episode_id=opening.handle,
             mcp_url=self.url(request, f"/episodes/{opening.handle}/mcp"),
@@ -195,7 +195,7 @@ async def list_tasks(
 
 @router.post("/episodes", status_code=201, tags=["episodes"])
 async def open_episode(body: OpenFields, request: Request, plane: Plane, caller: CallingPrincipal) -> OpenedEpisode:
-    """Open an episode: waits a bounded time for room, then 503 with Retry-After."""
+    """Open an episode. If there is no room, it waits for a bounded time, then answers 503 with Retry-After."""
     opening = await plane.table.open(
         body.environment,
         principal=caller.name,
@@ -216,7 +216,7 @@ async def get_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -
 
 @router.post("/episodes/{episode_id}/keepalive", tags=["episodes"])
 async def keep_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
-    """Start the idle limit of an episode anew, where its player takes long to think."""
+    """Restart the idle timer of an episode, for players that need a long time between calls."""
     return await plane.table.keep_alive(plane.table.find(episode_id, caller.name))
 
 
@@ -224,7 +224,7 @@ async def keep_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) 
 async def reset_episode(
     episode_id: str, request: Request, plane: Plane, caller: CallingPrincipal, body: TaskFields | None = None
 ) -> OpenedEpisode:
-    """Start an episode over: with the same task and seed, unless others are given."""
+    """Start an episode over. It keeps its task and seed unless others are given."""
     choice = body or TaskFields()
     found = plane.table.find(episode_id, caller.name)
     opening = await plane.table.reset(found, split=choice.split, task=choice.task, seed=choice.seed)
@@ -239,7 +239,7 @@ async def close_episode(episode_id: str, plane: Plane, caller: CallingPrincipal)
 
 @router.get("/episodes/{episode_id}/trajectory", tags=["episodes"])
 async def get_trajectory(episode_id: str, plane: Plane, caller: CallingPrincipal) -> Trajectory:
-    """What happened in an episode."""
+    """The trajectory of an episode: its first observation and its recorded calls."""
     return await plane.table.trajectory(episode_id, caller.name)
 
 
@@ -251,9 +251,9 @@ async def health() -> dict[str, str]:
 
 @router.get("/readyz", tags=["health"])
 async def readiness(request: Request, plane: Plane, response: Response) -> dict[str, Any]:
-    """Whether new episodes of every environment are taken; 503 and why, if not.
+    """Whether the gateway accepts new episodes of every environment. If not, 503 with the reason.
 
-    The environments are named to those only who may ask for them.
+    The environments are listed only for callers that may use the control plane.
     """
     status, reason = plane.readiness()
     if status != "ready":
@@ -268,7 +268,7 @@ async def readiness(request: Request, plane: Plane, response: Response) -> dict[
 
 @router.get(METRICS, tags=["health"], response_class=PlainTextResponse)
 async def get_metrics(request: Request, plane: Plane) -> Response:
-    """What is counted and measured, for Prometheus. A token with the scope `metrics` is enough."""
+    """The metrics, for Prometheus. A token with the scope `metrics` is enough."""
     text, media_type = await plane.metrics.expose(request.headers.get("accept", ""))
     return Response(text, media_type=media_type)
 
@@ -284,8 +284,8 @@ def control_plane(plane: ControlPlane, version: str) -> FastAPI:
         version=version,
         summary="Control plane: environments, tasks and episodes. The episodes are played over MCP.",
         redoc_url=None,
-        # Newer releases make spans of their own: one for each request will do, and none for those that watch the
-        # gateway. Older ones take this for metadata.
+        # Newer releases of FastAPI make their own spans. One span for each request is enough, and probes and metrics
+        # need none. Older releases treat this argument as metadata.
         telemetry={"operation_spans": False, "exclude": _watches},
     )
     app.state.plane = plane

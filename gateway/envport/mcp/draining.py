@@ -1,4 +1,4 @@
-"""Ending a server on standard input and output by SIGTERM: the call that is running is answered first."""
+"""Stopping a stdio server on SIGTERM, after the running calls have been answered."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["Exchange", "StandardInput", "end_on_sigterm"]
 
 logger = logging.getLogger(__name__)
 
-# For what is left after a drain: closing environments, and calls that cannot be cancelled.
+# After a drain, the time for closing environments and for calls that cannot be cancelled.
 _LEAVE_SECONDS = 5.0
 
 
 class StandardInput:
-    """Standard input by lines, read in a thread that nothing has to wait for; what else reads it finds its end."""
+    """Lines of standard input, read in a daemon thread. Other code that reads standard input gets end of file."""
 
     def __init__(self) -> None:
         self._send: MemoryObjectSendStream[str]
@@ -43,11 +43,11 @@ class StandardInput:
         threading.Thread(target=self._read, args=[own], daemon=True).start()
 
     def close(self) -> None:
-        """End it, whatever may still come."""
+        """End the lines, even if more input may come."""
         self._send.close()
 
     def _read(self, descriptor: int) -> None:
-        # The loop may be over before the input is.
+        # The event loop may end before the input does.
         with suppress(Exception), os.fdopen(descriptor, encoding="utf-8", errors="replace") as text:
             for line in text:
                 asyncio.run_coroutine_threadsafe(self._send.send(line), self._loop).result()
@@ -65,11 +65,11 @@ class _Writing(Protocol):
 
 
 class Exchange:
-    """What a client asks and what it is answered, passed on and counted.
+    """Passes on the messages between a client and the server, and tracks the requests that have no answer yet.
 
     Args:
-        reading: Where its messages come from.
-        writing: Where those to it go.
+        reading: The stream of messages from the client.
+        writing: The stream of messages to the client.
     """
 
     def __init__(self, reading: _Reading, writing: _Writing):
@@ -80,7 +80,7 @@ class Exchange:
         self._answered = anyio.Event()
 
     def take_no_more(self) -> None:
-        """Pass on no more requests; the client learns from the end of the process that they are not carried out."""
+        """Drop new requests. The client learns from the end of the process that they were not carried out."""
         self._closed = True
 
     async def answered(self) -> None:
@@ -90,19 +90,19 @@ class Exchange:
             await self._answered.wait()
 
     def coming(self, item: SessionMessage | Exception) -> bool:
-        """Take note of what comes from the client; whether to pass it on."""
+        """Record a message from the client, and return whether to pass it on."""
         message = item.message if isinstance(item, SessionMessage) else None
         if isinstance(message, JSONRPCRequest):
             if self._closed:
                 return False
             self._open.add(message.id)
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            # Never answered.
+            # A cancelled request gets no answer.
             self._close((message.params or {}).get("requestId"))
         return True
 
     def gone(self, item: SessionMessage) -> None:
-        """Take note of what went to the client."""
+        """Record a message that was sent to the client."""
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             self._close(item.message.id)
 
@@ -176,9 +176,9 @@ async def end_on_sigterm(
     *,
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """At SIGTERM, let running calls be answered within so many seconds, end the episodes, then end the input.
+    """On SIGTERM, wait up to `seconds` for running calls to be answered, then end the episodes and the input.
 
-    A second SIGTERM waits for no answer.
+    After a second SIGTERM, it stops waiting for answers.
     """
     with anyio.open_signal_receiver(signal.SIGTERM) as signals:
         task_status.started()
@@ -195,7 +195,7 @@ async def end_on_sigterm(
         patience.daemon = True
         patience.start()
         source.close()
-        # Until the server has ended, another signal must not kill it.
+        # Keep handling the signal, so that another SIGTERM does not kill the process before the server has ended.
         await anyio.sleep_forever()
 
 

@@ -1,7 +1,7 @@
-"""Results that have to be exact: the tool listing, equal in both eras, and instructions that know the episode.
+"""Exact results: the same tool listing in both protocol eras, and instructions that depend on the episode.
 
-The SDK shapes a `tools/list` result by a model of each era, which reorders the keys of a schema in one of them.
-This middleware puts the listing back as it was made, so that what an agent gets equals what a policy was trained on.
+The SDK serializes a `tools/list` result with one model for each era, and one of them reorders the keys of a schema.
+This middleware restores the original listing, so that an agent gets the listing that a policy was trained on.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 __all__ = ["REFORMAT_KEY", "ExactResults", "SameBytes"]
 
 REFORMAT_KEY = "envport.reformat"
-"""Set in the ASGI scope of a request whose answer `SameBytes` has to write."""
+"""Set in the ASGI scope of a request whose answer `SameBytes` has to rewrite."""
 
 _LISTING_TTL_MS = 300_000
 
 
 class ExactResults:
-    """Server middleware that owns the results of `tools/list`, and the instructions in `initialize` and discovery.
+    """Server middleware that sets the result of `tools/list`, and the instructions in `initialize` and discovery.
 
     Args:
-        tools: The listing.
+        tools: The tool listing.
         server_info: The server's `Implementation`, in wire form.
         instructions: Gives the instructions for a request.
     """
@@ -47,7 +47,7 @@ class ExactResults:
         self._instructions = instructions
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Handle a message, and put what has to be exact into its result."""
+        """Handle a message, and set the exact parts of its result."""
         result = await call_next(ctx)
         if ctx.method == "tools/call":
             return result
@@ -62,10 +62,10 @@ class ExactResults:
 
 
 class SameBytes:
-    """ASGI wrapper that writes the JSON of a marked answer in one way, whichever transport made it.
+    """ASGI wrapper that formats the JSON of marked answers in the same way for every transport.
 
-    The SDK's transports escape non-ASCII text and print floats differently; this writes both as `json.dumps`
-    does. Marked answers are rare, unmarked ones pass through untouched.
+    The SDK's transports differ in how they escape non-ASCII text and print floats. This wrapper writes both as
+    `json.dumps` does. Marked answers are rare; other answers pass through unchanged.
     """
 
     def __init__(self, app: ASGIApp):
@@ -77,7 +77,7 @@ class SameBytes:
 
         async def reformat(message: Message) -> None:
             if message["type"] == "http.response.start" and scope.get(REFORMAT_KEY) and not _is_stream(message):
-                # The length is known only once the body is written anew.
+                # The length is known only after the body has been rewritten.
                 held.append(message)
                 return
             if message["type"] == "http.response.body" and scope.get(REFORMAT_KEY):
@@ -104,7 +104,7 @@ def _with_length(start: Message, length: int) -> Message:
 
 
 def _rewrite(body: bytes) -> bytes:
-    """Write the JSON of a body, or of the data lines of a server-sent event, as `json.dumps` does."""
+    """Rewrite the JSON of a body, or of the data lines of a server-sent event, as `json.dumps` writes it."""
     lines = body.split(b"\r\n")
     for index, line in enumerate(lines):
         prefix = b"data: " if line.startswith(b"data: ") else b""

@@ -1,4 +1,4 @@
-"""Who is calling, and which episode the call is for: the one thing in which the transports differ."""
+"""The caller of a request and the episode that it is for. Only this differs between the transports."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Player:
     """The caller of a request.
 
     Attributes:
-        principal: Who it is.
-        episode: The episode, where the address or a header names it.
-        session: What outlives the request and can remember an episode: a session of the handshake era, or the
-            stdio process. `None` where every request stands alone.
+        principal: The principal of the caller.
+        episode: The episode, if the address or a header names it.
+        session: Id of the session, which can remember an episode between requests: a session of the handshake era,
+            or the stdio process. `None` if there are no sessions.
     """
 
     principal: Principal
@@ -42,7 +42,7 @@ PlayerOf = Callable[[ServerRequestContext[Any, Any]], Player]
 
 
 def player_of_request(ctx: ServerRequestContext[Any, Any]) -> Player:
-    """The player whom the HTTP surface put into the request's scope."""
+    """The player that the HTTP surface put into the request's scope."""
     request = ctx.request
     assert request is not None
     player: Player = request.scope[PLAYER_KEY]
@@ -52,7 +52,7 @@ def player_of_request(ctx: ServerRequestContext[Any, Any]) -> Player:
 
 
 class SessionEpisodes:
-    """Which episode each session played last. Forgets the sessions that have been quiet for longest.
+    """Remembers which episode each session played last. Forgets the least recently used sessions first.
 
     Args:
         max_sessions: How many sessions to remember.
@@ -77,13 +77,13 @@ class SessionEpisodes:
 
 
 class FixedEpisode:
-    """The one episode of a stdio process, opened when it is first needed and never at the handshake.
+    """The one episode of a stdio process. It is opened when it is first needed, not at the handshake.
 
     Args:
         table: The table of episodes.
         environment: Name of the environment.
-        principal: Who the episode belongs to.
-        request: What it is opened with.
+        principal: Name of the principal that owns the episode.
+        request: The task and seed of the episode.
     """
 
     def __init__(self, table: EpisodeTable, environment: str, principal: str, request: EpisodeRequest):
@@ -96,7 +96,7 @@ class FixedEpisode:
         self._shown = False
 
     async def get(self) -> Opening:
-        """What the episode began with; opened now if it has not been."""
+        """The prompt, first observation and seed of the episode. Opens the episode if it is not open yet."""
         async with self._lock:
             if self._opening is None:
                 self._opening = await self._table.open(
@@ -109,6 +109,6 @@ class FixedEpisode:
             return self._opening
 
     def take_opening(self) -> bool:
-        """Whether the next result should begin with the first observation: true once."""
+        """Whether the next result should begin with the first observation. True at the first call only."""
         shown, self._shown = self._shown, True
         return not shown

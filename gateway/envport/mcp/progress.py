@@ -1,4 +1,4 @@
-"""Progress of a running tool, from whatever thread it runs in to the client that asked for it."""
+"""Sends the progress of a running tool to the client that asked for it. The tool may run in any thread."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LONGEST_CALL_ID = 200
 async def playing(
     ctx: ServerRequestContext[Any, Any], table: EpisodeTable, found: Found, tool: str, arguments: Mapping[str, Any]
 ) -> CallResult:
-    """Call a tool of an episode, sending its progress to the client if the client asked for it.
+    """Call a tool of an episode, and send its progress to the client if the client asked for it.
 
     Raises:
-        InvalidRequest: The name that the client gave to the call is malformed.
-        EnvportError: Whatever the call raised.
+        InvalidRequest: The call id that the client sent is malformed.
+        EnvportError: Any error that the call raised.
     """
     meta: Mapping[str, Any] = ctx.meta or {}
     call_id = _call_id(meta)
@@ -40,7 +40,7 @@ async def playing(
     sender, receiver = anyio.create_memory_object_stream[_Report](_BUFFERED)
 
     def send(report: _Report) -> None:
-        # A tool that reports faster than the client reads loses reports, not time.
+        # If the tool reports faster than the client reads, drop reports. The tool must not have to wait.
         try:
             sender.send_nowait(report)
         except (anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -55,10 +55,10 @@ async def playing(
         try:
             result = await table.call(found, tool, arguments, sink, call_id)
         except EnvportError as error:
-            # Raised below, because a task group would wrap it.
+            # Raised after the task group, which would wrap it in an exception group.
             result = error
         finally:
-            # Reports that were made before the tool returned are in the loop's queue ahead of this.
+            # The tool's last reports are in the loop's queue already. Closing comes after them.
             loop.call_soon(sender.close)
     if isinstance(result, EnvportError):
         raise result

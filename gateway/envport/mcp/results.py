@@ -1,4 +1,4 @@
-"""What tool calls answer, in wire form."""
+"""Results of tool calls in MCP's wire form."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def tool_result(result: CallResult, before: Iterable[ContentBlock] = ()) -> dict
     """The MCP result of a tool call.
 
     Args:
-        result: What the call gave.
-        before: Blocks to put in front, where the call also started the episode.
+        result: The result of the call.
+        before: Blocks to put in front, if the call also started the episode.
     """
     wire: dict[str, Any] = {"content": [*before, *result.observation.content]}
     if result.observation.structured_content is not None:
@@ -33,7 +33,7 @@ def tool_result(result: CallResult, before: Iterable[ContentBlock] = ()) -> dict
         meta["envport/outcome"] = result.outcome.reason
         if result.outcome.infrastructure:
             meta["envport/infrastructure"] = True
-    # One of the eras drops a null from `_meta`, so both leave it out: no key means no reward.
+    # One protocol era drops null values from `_meta`. So both omit the key if there is no reward.
     if result.reward_in_meta and result.reward is not None:
         meta["envport/reward"] = result.reward
     wire["_meta"] = meta
@@ -41,7 +41,7 @@ def tool_result(result: CallResult, before: Iterable[ContentBlock] = ()) -> dict
 
 
 def tool_error(message: str, code: str, before: Iterable[ContentBlock] = ()) -> dict[str, Any]:
-    """A tool error that the model reads: says what was wrong and what to do next."""
+    """A tool error for the model to read. The message says what was wrong and what to do next."""
     return {
         "content": [*before, text_block(message)],
         "isError": True,
@@ -51,7 +51,7 @@ def tool_error(message: str, code: str, before: Iterable[ContentBlock] = ()) -> 
 
 
 def opening_blocks(opening: Opening, idle_seconds: float) -> list[ContentBlock]:
-    """What a player who starts an episode needs to know: the handle, the prompt, the first observation."""
+    """The content for a player that has started an episode: the handle, the prompt and the first observation."""
     lines = [
         f"episode_id: {opening.handle}",
         f"Pass this episode_id in every call. The episode expires after {idle_seconds / 60:g} minutes without a call.",

@@ -1,4 +1,4 @@
-"""One MCP server for each way to meet an environment: inside an episode, or before one."""
+"""The MCP servers of an environment: for an open episode, and for clients that start episodes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PROMPT = "task"
 
 
 class _EnvironmentServer:
-    """What the servers have in common: a listing, a prompt, and tool calls whose errors the model can read."""
+    """Base class of the servers: a tool listing, a prompt, and tool calls whose errors the model can read."""
 
     name = "envport"
     version = ""
@@ -42,7 +42,8 @@ class _EnvironmentServer:
 
     def __init__(self) -> None:
         self._schemas: dict[str, dict[str, Any]] = {tool["name"]: tool["inputSchema"] for tool in self.tools}
-        # The SDK walks a schema on every call for arguments that are repeated in headers; most have none.
+        # On every call, the SDK searches the schema for arguments that are repeated in headers. Most tools have none,
+        # so it gets only the schemas that do.
         self._routed = {name: schema for name, schema in self._schemas.items() if _names_headers(schema)}
         self.server: Server[Any] = Server(self.name, version=self.version, get_tool_input_schema=self._routed.get)
         self.server.add_request_handler("tools/list", types.PaginatedRequestParams, self._list_tools)
@@ -54,7 +55,7 @@ class _EnvironmentServer:
         self.server.middleware.append(ExactResults(self.tools, info, self.instructions))
 
     async def instructions(self, ctx: Context) -> str | None:
-        """What the model is told about this server."""
+        """The server's instructions for the model."""
         raise NotImplementedError
 
     async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +68,7 @@ class _EnvironmentServer:
 
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams) -> types.ListToolsResult:
         _refuse_cursor(params)
-        # ExactResults puts the tools in; this only has to pass the SDK's models.
+        # ExactResults adds the tools. This result only has to pass the SDK's validation.
         return types.ListToolsResult(tools=[])
 
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
 
 
 class EpisodeServer(_EnvironmentServer):
-    """An environment as seen from inside an episode: exactly its tools.
+    """The server of an open episode. It lists exactly the environment's tools.
 
     Args:
         spec: The environment.
@@ -139,13 +140,13 @@ class EpisodeServer(_EnvironmentServer):
 
 
 class FixedServer(_EnvironmentServer):
-    """An environment as a process that plays one episode, which begins at the first call.
+    """The server of a process that plays one episode. The episode begins at the first call.
 
     Args:
         spec: The environment.
         table: The table of episodes.
         fixed: The episode.
-        prompt: What the player is told to do.
+        prompt: The instructions for the player.
     """
 
     def __init__(self, spec: EnvironmentDefinition, table: EpisodeTable, fixed: FixedEpisode, prompt: str):
@@ -179,7 +180,7 @@ class FixedServer(_EnvironmentServer):
 
 
 class SharedServer(_EnvironmentServer):
-    """An environment as seen before an episode: `start_episode`, and its tools with an `episode_id`.
+    """The server for clients that start episodes: `start_episode`, and the tools with an added `episode_id`.
 
     Args:
         spec: The environment.
@@ -200,7 +201,7 @@ class SharedServer(_EnvironmentServer):
         super().__init__()
 
     async def instructions(self, ctx: Context) -> str | None:
-        """What the environment is and how an episode begins."""
+        """The environment's description, and how to start an episode."""
         return (
             f"{self._spec.description}\n\nCall {START_EPISODE} to begin: it returns an {EPISODE_ID} and the first "
             f"observation. Pass the {EPISODE_ID} in every call. "
@@ -208,7 +209,7 @@ class SharedServer(_EnvironmentServer):
         ).strip()
 
     async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
-        """What the environment is and how an episode begins."""
+        """The environment's description, and how to start an episode."""
         return prompt_messages(await self.instructions(ctx) or "", None)
 
     async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,7 +255,7 @@ class SharedServer(_EnvironmentServer):
                 raise InvalidRequest(
                     f"No episode is named: call {START_EPISODE} first and pass the {EPISODE_ID} that it returns."
                 )
-            # A call that would be refused begins nothing.
+            # Check the arguments first, so that a refused call starts no episode.
             self._spec.tools[tool].bind(arguments)
             opening = await self._open(ctx, {})
             found = Found(opening.handle, player.principal.name, self._spec)
@@ -267,14 +268,14 @@ class SharedServer(_EnvironmentServer):
 
 
 class GoneServer(_EnvironmentServer):
-    """What answers for an episode that is unknown, expired, closed or foreign: alike in all four cases."""
+    """Answers for an episode that is unknown, expired, closed or another principal's, in the same way for all."""
 
     def __init__(self) -> None:
         self.tools = []
         super().__init__()
 
     async def instructions(self, ctx: Context) -> str | None:
-        """Says that there is nothing to play here."""
+        """The message that there is no such episode."""
         return str(UnknownEpisode())
 
     async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,31 +37,33 @@ async def serve_stdio(
 ) -> None:
     """Serve until standard input ends, or until SIGTERM. What the environment prints goes to standard error.
 
+    If `split`, `task` or `seed` is given, the process plays one fixed episode and lists exactly the environment's
+    tools. Otherwise the player starts episodes.
+
     Args:
         spec: The environment.
         limits: Limits on episodes.
-        split: With any of the choices below, the process plays one fixed episode and shows exactly the
-            environment's tools; without, the player starts episodes. Split of the task.
+        split: Split of the task.
         task: Index of the task.
         seed: The seed.
-        runtime: How the environment is run; as it declares, if not given.
-        drain_seconds: How long a running call may take to be answered after SIGTERM.
+        runtime: The runtime of the environment. If not given, it runs in the runtime that it declares.
+        drain_seconds: After SIGTERM, how long to wait for running calls to be answered.
 
     Raises:
         UnknownTask: There is no such split or task.
         InvalidRequest: The environment has no tasks, or the seed is out of range.
     """
     table = WatchedTable(LocalTable(Episodes({spec.name: spec}, limits, runtime=runtime)))
-    # Outside, because what runs the episodes would wrap an error in a group.
+    # Created outside `table.run()`, whose task group would wrap an error in an exception group.
     server = _server(spec, table, split, task, seed)
     options = server.create_initialization_options()
     if sys.platform == "win32":
-        # There is no SIGTERM to catch.
+        # Windows has no SIGTERM to catch.
         async with table.run(), stdio_server() as (read, write):
             await server.run(read, write, options)
         return
     source = StandardInput()
-    # The SDK only asks for lines.
+    # The SDK only iterates over the lines.
     lines = cast("anyio.AsyncFile[str]", source.lines)
     async with table.run(), stdio_server(lines) as (read, write), anyio.create_task_group() as tasks:
         exchange = Exchange(read, write)

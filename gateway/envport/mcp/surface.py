@@ -1,6 +1,6 @@
-"""The MCP endpoints over HTTP: finds the episode that an address or a header names, and the server that plays it.
+"""The MCP endpoints over HTTP: finds the episode that an address or a header names, and its MCP server.
 
-Everything of the protocol is the SDK's: this decides which of its servers answers, before FastAPI is reached.
+The SDK implements the protocol. This module decides which of the SDK's servers answers, before FastAPI is reached.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from envport.registry import EnvironmentDefinition
 __all__ = ["EPISODE_HEADER", "Endpoint", "McpSurface"]
 
 EPISODE_HEADER = "envport-episode"
-"""Request header that names the episode, for clients whose URL is fixed."""
+"""Request header that names the episode, for clients that cannot change their URL."""
 
 _ENDPOINT = re.compile(r"/(?:episodes/(?P<episode>[^/]+)/|environments/(?P<environment>[^/]+)/)?mcp/?")
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What an MCP address names.
+    """The episode or environment that the address of an MCP request names.
 
     Attributes:
         episode: A handle, from the path or the header.
         environment: Name of an environment; `None` at `/mcp` and in an episode's address.
-        conflicting: The path and the header name different episodes.
+        conflicting: Whether the path and the header name different episodes.
     """
 
     episode: str | None
@@ -53,7 +53,7 @@ class Endpoint:
 
     @classmethod
     def of(cls, path: str, named: str | None) -> Endpoint | None:
-        """The endpoint that a request is for, `None` if it is not for an MCP one.
+        """The endpoint that a request is for; `None` if it is not an MCP endpoint.
 
         Args:
             path: The path of the request.
@@ -67,16 +67,16 @@ class Endpoint:
 
 
 class _Served:
-    """An SDK server behind its transports: plain JSON answers, and streams for tools that report progress."""
+    """An SDK server with its transports: plain JSON answers, and streams for tools that report progress."""
 
     def __init__(
         self, server: Server[Any], idle_seconds: float, streaming: Iterable[str] = (), *, stateless: bool = False
     ):
         self._streaming = frozenset(streaming)
-        # A session lives as long as an idle episode does: shorter, and its client would lose a live episode.
+        # A session lives as long as an idle episode. If it ended earlier, its client would lose a live episode.
         manager = partial(StreamableHTTPSessionManager, server, session_idle_timeout=idle_seconds)
         self._plain = manager(json_response=True, stateless=stateless)
-        # A manager owns its sessions, so that all sessions of a server have to be with the same one.
+        # A manager finds only its own sessions, so one manager has to handle all sessions of a server.
         self._stream = manager(json_response=False, stateless=stateless) if self._streaming else self._plain
 
     @asynccontextmanager
@@ -114,10 +114,10 @@ class McpSurface:
             streaming = [tool.name for tool in spec.tools.values() if tool.progress is not None]
             playing = EpisodeServer(spec, table, player_of_request).server
             self._playing[spec.name] = self._serve(playing, streaming)
-            # A token of one episode needs no session, and must not use up those of others.
+            # A client with a token for one episode needs no session, and must not use up the sessions of others.
             self._once[spec.name] = self._serve(playing, streaming, stateless=True)
             self._shared[spec.name] = self._serve(SharedServer(spec, table, player_of_request).server, streaming)
-        # Without sessions, so that one that began while the episode was alive gets an answer too.
+        # Stateless, so that a session that began while the episode was live gets an answer too.
         self._gone = self._serve(GoneServer().server, stateless=True)
 
     def _serve(self, server: Server[Any], streaming: Iterable[str] = (), *, stateless: bool = False) -> SameBytes:
@@ -139,14 +139,14 @@ class McpSurface:
         """Answer a request for an MCP endpoint.
 
         Args:
-            endpoint: What the address names.
-            principal: Who sent the request; may use this endpoint.
+            endpoint: The endpoint of the request.
+            principal: The principal of the request. Its permission has been checked already.
             scope: The ASGI scope.
             receive: The ASGI receive channel.
             send: The ASGI send channel.
         """
         if scope["method"] not in ("POST", "DELETE"):
-            # Nothing is ever sent unasked, so there is no stream to GET; an idle one would pin its session.
+            # The server sends only answers, so a GET stream would stay empty. It would also keep its session alive.
             await Response(status_code=405, headers={"Allow": "POST, DELETE"})(scope, receive, send)
             return
         # The SDK binds a session to the user who opened it.
@@ -159,7 +159,7 @@ class McpSurface:
         if endpoint.episode is not None:
             found = self._find(endpoint, principal)
             scope[PLAYER_KEY] = Player(principal, found)
-            # With replicas, the next request may reach another one, which would not know the session.
+            # With replicas, the next request may reach another replica, which does not know the session.
             once = principal.episode is not None or self._table.replicated
             playing = self._once if once else self._playing
             app = self._gone if found is None else playing[found.spec.name]
@@ -197,5 +197,5 @@ def _user(principal: Principal) -> AuthenticatedUser:
 
 
 def _problem(status: int, message: str) -> JSONResponse:
-    """An answer in the form of JSON-RPC, as MCP clients expect at an MCP address."""
+    """An error answer in JSON-RPC form, which MCP clients expect at an MCP address."""
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": message}}, status)

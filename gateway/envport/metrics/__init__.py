@@ -1,4 +1,4 @@
-"""What a gateway counts and measures, for Prometheus."""
+"""The metrics of a gateway, for Prometheus."""
 
 from envport.metrics.exposition import Metrics
 

@@ -1,4 +1,4 @@
-"""The metrics of one gateway, and how they are told."""
+"""The metrics of one gateway, and their text format."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["Metrics"]
 
 
 class Metrics:
-    """The metrics of a gateway, in a registry of its own.
+    """The metrics of a gateway, in their own registry.
 
     Attributes:
-        observer: Has to be told what happens to episodes.
+        observer: The observer that counts events of episodes. Pass it to the episodes and their table.
     """
 
     def __init__(self) -> None:
@@ -42,21 +42,21 @@ class Metrics:
 
     @contextmanager
     def run(self) -> Generator[None]:
-        """Measure the running event loop."""
+        """Measure the delay of the running event loop."""
         with self._delay.run():
             yield
 
     def look_at(self, table: EpisodeTable, episodes: Episodes | None) -> None:
-        """Read the state of these whenever somebody asks.
+        """Set the objects whose state is read for each request.
 
         Args:
-            table: Every episode of the gateway.
-            episodes: Those that run here; `None` if they run on other machines.
+            table: All episodes of the gateway.
+            episodes: The episodes that run here; `None` if they run on other machines.
         """
         self._source = partial(GatewayState.of, table, episodes)
 
     async def expose(self, accept: str) -> tuple[bytes, str]:
-        """Everything that is counted and measured, as text.
+        """All metrics as text.
 
         Args:
             accept: The `Accept` header, which may ask for OpenMetrics.
@@ -65,7 +65,7 @@ class Metrics:
             The text and its media type.
         """
         encode, media_type = choose_encoder(accept)
-        # One at a time: each takes a thread, and reads /proc for every process of an episode.
+        # One request at a time: each uses a thread, and reads /proc for every process of an episode.
         async with self._turn:
             if self._source is not None:
                 self._state.state = await self._source()

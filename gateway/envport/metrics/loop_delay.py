@@ -1,4 +1,4 @@
-"""How late the event loop is: what every call waits beside its environment."""
+"""Measures how late the event loop runs. Every call waits for this time, in addition to its environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class LoopDelay:
-    """Measures, four times a second, how much later than asked for the event loop wakes up.
+    """Measures how late the event loop wakes up, four times a second.
 
     Args:
         registry: Where the metric is registered.
@@ -33,7 +33,7 @@ class LoopDelay:
 
     @contextmanager
     def run(self) -> Generator[None]:
-        """Measure the running event loop."""
+        """Measure the delay of the running event loop."""
         self._sample_later(asyncio.get_running_loop())
         try:
             yield

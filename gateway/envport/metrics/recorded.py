@@ -1,4 +1,4 @@
-"""What is counted as it happens: opens, resets, calls, ends, refusals."""
+"""Metrics that are counted when events happen: opens, resets, calls, ends and refusals."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from envport.types import Outcome
 
 __all__ = ["EpisodeMetrics"]
 
-# From an inline environment's call to one that waits for a person or a build.
+# The buckets cover fast calls of inline environments, and calls that wait for a person or a build.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
 class _Timed:
-    """A histogram by environment and result, whose series are looked up without the library's lock."""
+    """A histogram by environment and result. Its series are cached, to avoid the lock of the Prometheus client."""
 
     def __init__(self, name: str, documentation: str, registry: CollectorRegistry):
         self._histogram = Histogram(name, documentation, ("environment", "result"), buckets=_SECONDS, registry=registry)
@@ -28,9 +28,9 @@ class _Timed:
 
 
 class EpisodeMetrics:
-    """Counts what happens to episodes. An `EpisodeObserver`.
+    """An `EpisodeObserver` that counts the events of episodes.
 
-    Labels hold names of environments and words of envport's own alone, so that their number is bounded.
+    Labels contain only names of environments and words that envport defines, so that their number is bounded.
 
     Args:
         registry: Where the metrics are registered.
@@ -60,7 +60,7 @@ class EpisodeMetrics:
             ("limit",),
             registry=registry,
         )
-        # A rate needs a zero to begin with.
+        # Start each series at zero, so that a rate includes the first refusal.
         for limit in ("total", "principal", "environment", "draining"):
             self._refused.labels(limit)
 
@@ -77,7 +77,7 @@ class EpisodeMetrics:
         self._calls.observe(environment, result, seconds)
 
     def ended(self, environment: str, outcome: Outcome) -> None:
-        """Count an end."""
+        """Count the end of an episode."""
         infrastructure = "true" if outcome.infrastructure else "false"
         self._ended.labels(environment, outcome.status, outcome.reason, infrastructure).inc()
 

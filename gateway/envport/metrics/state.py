@@ -1,4 +1,4 @@
-"""What is read when it is asked for: episodes, admission, runtimes."""
+"""Metrics that are read at each request: episodes, admission and runtimes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["GatewayState", "StateCollector"]
 
 @dataclass(frozen=True)
 class EpisodesState:
-    """How the episodes are that run here.
+    """The state of the episodes that run here.
 
     Attributes:
-        environments: Names of what is served.
-        counts: Live episodes by environment and status.
-        capacity: How many there may be.
-        waiting: Requests that wait for room.
-        loads: What each runtime is running.
-        memory: Bytes that the workers of a runtime take, where they have memory of their own.
+        environments: Names of the served environments.
+        counts: Number of live episodes by environment and status.
+        capacity: Maximum number of live episodes.
+        waiting: Number of requests that wait for room.
+        loads: The load of each runtime.
+        memory: Memory of the workers of each runtime in bytes, for runtimes whose workers have their own memory.
     """
 
     environments: tuple[str, ...]
@@ -41,7 +41,7 @@ class EpisodesState:
 
     @classmethod
     async def of(cls, episodes: Episodes) -> EpisodesState:
-        """Read it, in the event loop of the episodes."""
+        """Read the state. Has to run in the event loop of the episodes."""
         runtimes = dict(episodes.runtimes)
         memory: dict[RuntimeKind, int] = {}
         for kind, runtime in runtimes.items():
@@ -59,11 +59,11 @@ class EpisodesState:
 
 @dataclass(frozen=True)
 class GatewayState:
-    """How a gateway is at one moment.
+    """The state of a gateway at one moment.
 
     Attributes:
-        held: Episodes that hold a place, on all machines.
-        here: Of those that run here; `None` if they run on other machines.
+        held: Number of episodes that hold a place, on all machines.
+        here: State of the episodes that run here; `None` if they run on other machines.
     """
 
     held: int
@@ -71,18 +71,18 @@ class GatewayState:
 
     @classmethod
     async def of(cls, table: EpisodeTable, episodes: Episodes | None) -> GatewayState:
-        """Read it, in the event loop of the episodes."""
+        """Read the state. Has to run in the event loop of the episodes."""
         return cls(table.live, await EpisodesState.of(episodes) if episodes is not None else None)
 
 
 class StateCollector(Collector):
-    """Shows the state that it was given last."""
+    """Exposes the latest state that was set."""
 
     def __init__(self) -> None:
         self.state: GatewayState | None = None
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics; none before there is a state."""
+        """The metrics; none before a state is set."""
         if self.state is None:
             return
         yield GaugeMetricFamily("envport_admission_held", "Places for episodes that are taken.", self.state.held)
@@ -93,7 +93,7 @@ class StateCollector(Collector):
 def _here(state: EpisodesState) -> Iterable[Metric]:
     episodes = GaugeMetricFamily("envport_episodes", "Live episodes.", labels=("environment", "status"))
     for environment in state.environments:
-        # A series that is zero is there all the same, so that it can be seen to fall.
+        # Expose a series that is zero too, so that a chart shows that it fell to zero.
         for status in sorted(LIVE):
             episodes.add_metric((environment, status), state.counts[environment, status])
     yield episodes

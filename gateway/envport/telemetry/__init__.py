@@ -1,1 +1,1 @@
-"""What a gateway tells of itself beside its metrics: log lines, trace spans, and whom and what they are about."""
+"""Log lines and trace spans of a gateway, and the principal and episode that they name."""

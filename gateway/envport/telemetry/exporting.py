@@ -1,4 +1,4 @@
-"""Where spans go: to a collector that speaks OTLP over HTTP, as OpenTelemetry's standard variables say."""
+"""Exports spans to an OTLP collector over HTTP, configured by OpenTelemetry's standard environment variables."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _END_SECONDS = 3.0
 
 @contextmanager
 def exporting_traces(environ: Mapping[str, str]) -> Generator[None]:
-    """Export spans, if the environment variables ask for it and nobody else has set up a tracer provider.
+    """Export spans, if the environment variables ask for it and no tracer provider is set already.
 
-    Asked for it is by an endpoint in `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or by
-    `OTEL_TRACES_EXPORTER=otlp`; `OTEL_TRACES_EXPORTER=none` and `OTEL_SDK_DISABLED=true` forbid it. The SDK reads the
-    other variables itself. What is left is sent on the way out, which waits at most 3 s for a collector.
+    An endpoint in `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` turns the export on, and so
+    does `OTEL_TRACES_EXPORTER=otlp`. `OTEL_TRACES_EXPORTER=none` and `OTEL_SDK_DISABLED=true` turn it off. The SDK
+    reads the other variables itself. At the end, the remaining spans are sent, with a time limit of 3 s.
 
     Args:
         environ: The process's environment variables.
 
     Raises:
-        MissingExtra: It is asked for, and the SDK is not installed.
-        ConfigurationError: Another exporter or protocol is asked for than there is.
+        MissingExtra: The export is turned on, but the SDK is not installed.
+        ConfigurationError: The variables name an unsupported exporter or protocol.
     """
     if not _wanted(environ) or not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         yield
@@ -51,7 +51,8 @@ def exporting_traces(environ: Mapping[str, str]) -> Generator[None]:
     try:
         yield
     finally:
-        # The SDK waits as long as an export may take, with a collector that is gone longer than a process is left.
+        # The SDK waits until the export times out. If the collector is gone, this takes longer than a process has
+        # before it is killed.
         leaving = threading.Thread(target=provider.shutdown, daemon=True)
         leaving.start()
         leaving.join(_END_SECONDS)
@@ -72,7 +73,7 @@ def _wanted(environ: Mapping[str, str]) -> bool:
 
 
 def _names(environ: Mapping[str, str]) -> dict[str, str]:
-    """How the service is called, where the variables do not say it: attributes given here would win."""
+    """The service's name, unless the variables set it, and its version. Attributes given here override variables."""
     said = environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     names = {"service.version": version("envport")}
     if not environ.get("OTEL_SERVICE_NAME") and "service.name=" not in said:

@@ -1,4 +1,4 @@
-"""Logging of a command that runs for long: to standard error, for people or for programs."""
+"""Logging of a long-running command to standard error, as text or as JSON lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """What a line of the log looks like."""
+    """The format of log lines."""
 
     TEXT = "text"
     JSON = "json"
@@ -35,8 +35,8 @@ def configure_logging(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None
     """Log to standard error.
 
     Args:
-        level: The least severe messages of envport that are logged; those of libraries are from `warning` on,
-            unless this is `debug`.
+        level: The least severe messages of envport that are logged. At `info`, libraries log from `warning` on; at
+            any other level, they use the same level.
         form: Lines for people, or a JSON object on each line.
     """
     handler = logging.StreamHandler(sys.stderr)
@@ -46,12 +46,12 @@ def configure_logging(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None
     handler.addFilter(_is_told_of)
     logging.basicConfig(level="WARNING" if level is LogLevel.INFO else level.upper(), handlers=[handler], force=True)
     logging.getLogger("envport").setLevel(level.upper())
-    # Python's warnings would be lines that are no JSON.
+    # Otherwise Python's warnings would be printed as lines that are not JSON.
     logging.captureWarnings(form is LogFormat.JSON)
 
 
 def _is_told_of(record: logging.LogRecord) -> bool:
-    """Leaves out what a request says that was cancelled by the gateway's end."""
+    """Whether to log a record. Records of requests that were cancelled at shutdown are left out."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
@@ -78,7 +78,7 @@ class _JsonLines(logging.Formatter):
 
 
 def _at_hand() -> dict[str, str]:
-    """Whom and what the code is working for that logs."""
+    """The principal and the episode that the current code works for."""
     fields: dict[str, str] = {}
     if (principal := principal_at_hand.get()) is not None:
         fields["principal"] = principal

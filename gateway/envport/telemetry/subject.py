@@ -1,4 +1,4 @@
-"""Whom and what the work at hand is for, so that every log line can say it."""
+"""The principal and episode that the current work is for, so that every log line can name them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class EpisodeSubject(NamedTuple):
     Attributes:
         environment: Name of its environment.
         episode_id: Its handle.
-        principal: Who it belongs to.
+        principal: Name of the principal that owns it.
     """
 
     environment: str
@@ -22,17 +22,17 @@ class EpisodeSubject(NamedTuple):
     principal: str
 
     def fields(self, outcome: str | None = None) -> dict[str, str]:
-        """What a log line about the episode says beside its message: the `extra` of a logger's call.
+        """The extra fields of a log line about the episode, for the `extra` argument of a logger.
 
         Args:
-            outcome: The reason of its end, if the line is about that.
+            outcome: The reason why the episode ended, if the line is about its end.
         """
         fields = self._asdict()
         return fields if outcome is None else {**fields, "outcome": outcome}
 
 
 principal_at_hand: ContextVar[str | None] = ContextVar("principal_at_hand", default=None)
-"""Who the request that is being served was sent by."""
+"""Name of the principal that sent the current request."""
 
 episode_at_hand: ContextVar[EpisodeSubject | None] = ContextVar("episode_at_hand", default=None)
 """The episode that is being opened, reset or played."""

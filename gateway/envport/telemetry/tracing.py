@@ -1,6 +1,6 @@
-"""OpenTelemetry spans, for those who collect them: without a tracer provider nothing is made and nothing is read.
+"""OpenTelemetry spans. Without a tracer provider, no spans are made and no headers are read.
 
-A span never holds arguments, observations or messages, which may be secret.
+A span never contains arguments, observations or messages, because they may be secret.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _NOT_JOINED = nullcontext()
 
 
 def traced() -> bool:
-    """Whether anybody has set up where spans go."""
+    """Whether a tracer provider is set."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 class OpenSpan:
-    """A span that is the current one until it ends. Begun and ended in one task.
+    """A span that is the current span until it ends. It has to begin and end in the same task.
 
     Args:
-        name: What is done.
-        attributes: What it is done with; those that are `None` are left out.
+        name: Name of the span.
+        attributes: Attributes of the span; those that are `None` are left out.
     """
 
     __slots__ = ("_span", "_token")
@@ -44,10 +44,10 @@ class OpenSpan:
         self._span.set_attributes(_known(attributes))
 
     def end(self, error: str | None = None) -> None:
-        """End it.
+        """End the span.
 
         Args:
-            error: The kind of what went wrong.
+            error: The type of the error, if there was one.
         """
         if error is not None:
             self._span.set_attribute("error.type", error)
@@ -57,13 +57,13 @@ class OpenSpan:
 
 
 def begin_span(name: str, environment: str, episode_id: str | None, tool: str | None = None) -> OpenSpan | None:
-    """Begin a span about an episode; `None` while nobody collects them.
+    """Begin a span about an episode. Returns `None` if spans are not collected.
 
     Args:
-        name: What is done.
+        name: Name of the span.
         environment: Name of the environment.
-        episode_id: The episode's handle, if there is one already.
-        tool: The tool that is called, if one is.
+        episode_id: The episode's handle, if it exists already.
+        tool: Name of the tool, if the span is about a call.
     """
     if not traced():
         return None
@@ -76,10 +76,10 @@ def annotate(attributes: Mapping[str, Attribute | None]) -> None:
 
 
 def caller_joined(headers: Iterable[tuple[bytes, bytes]]) -> AbstractContextManager[None]:
-    """Makes the trace that a request's headers name the current one (W3C Trace Context: `traceparent`).
+    """Continue the trace that a request's headers name (W3C Trace Context: `traceparent`).
 
     Args:
-        headers: The headers as ASGI has them, with names in lower case.
+        headers: The headers in ASGI form, with names in lower case.
     """
     return _joined(headers) if traced() else _NOT_JOINED
 
@@ -99,7 +99,7 @@ def _joined(headers: Iterable[tuple[bytes, bytes]]) -> Generator[None]:
 
 
 def current_ids() -> tuple[str, str] | None:
-    """The ids of the current trace and span, in hex; `None` outside any."""
+    """The ids of the current trace and span, in hex; `None` if there is no current span."""
     current = trace.get_current_span().get_span_context()
     if not current.is_valid:
         return None

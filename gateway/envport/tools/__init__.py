@@ -1,1 +1,1 @@
-"""Tools: from typed methods to JSON Schema, and from the arguments of a call and its result back again."""
+"""Tools: makes JSON Schema from typed methods, checks the arguments of calls, and converts their results."""

@@ -1,4 +1,4 @@
-"""Words for what is wrong with a tool call's arguments: the argument, the problem, and what is allowed."""
+"""Messages for invalid tool arguments: each names the argument, the problem, and what is allowed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def describe_problems(error: ValidationError, arguments: Mapping[str, Any], sche
     """One line for each argument that pydantic refused.
 
     Args:
-        error: What pydantic found, its locations being names of the schema's properties.
-        arguments: What was checked.
+        error: The error from pydantic. Its locations are names of the schema's properties.
+        arguments: The arguments that were checked.
         schema: The tool's input schema, which says what is allowed.
     """
     worst: dict[str, tuple[ErrorDetails, list[str]]] = {}
     for detail in error.errors(include_url=False, include_context=False):
         name = str(detail["loc"][0]) if detail["loc"] else ""
         path = _path(detail, arguments.get(name))
-        # Of the branches of a union, the one that got furthest into the value is the one that was meant.
+        # For a union, report the branch that got furthest into the value: the caller most likely meant that one.
         if name not in worst or len(path) > len(worst[name][1]):
             worst[name] = detail, path
     lines = [_line(name, detail, path, schema) for name, (detail, path) in worst.items()]
@@ -50,13 +50,14 @@ def _line(name: str, detail: ErrorDetails, path: list[str], schema: Mapping[str,
     where = f" at {cut('.'.join(path))}" if path else ""
     if detail["type"] == "missing":
         return f"Argument {name!r}{where} is missing; {name!r} has to be {allowed}."
-    # A plain refusal repeats what is allowed; what is inside a value, or the author's own check, adds to it.
+    # Add pydantic's message only if it says more than what is allowed: for a problem inside a value, and for the
+    # author's own check.
     why = f" ({detail['msg']})" if where or detail["type"] in _TELLING else ""
     return f"Argument {name!r}{where} is {show(detail['input'])}{why}; it has to be {allowed}."
 
 
 def _path(detail: ErrorDetails, value: Any) -> list[str]:
-    """Where in a value something is wrong, without the names of types that pydantic puts into its locations."""
+    """The location of the problem in a value, without the type names that pydantic puts into its locations."""
     path: list[str] = []
     location = detail["loc"][1:]
     for number, part in enumerate(location, 1):
@@ -71,11 +72,11 @@ def _path(detail: ErrorDetails, value: Any) -> list[str]:
 
 
 def explain_json_schema_error(error: jsonschema.ValidationError, root: Mapping[str, Any] | None = None) -> str:
-    """One line for what a JSON Schema validator refused.
+    """One line for an error of a JSON Schema validator.
 
     Args:
-        error: What the validator found.
-        root: The schema that its references point into, if not the one that was broken.
+        error: The error from the validator.
+        root: The schema that references point into; the schema of the error if not given.
     """
     schema = cast("Mapping[str, Any]", error.schema)
     path = ".".join(str(part) for part in error.absolute_path)
@@ -89,7 +90,7 @@ def explain_json_schema_error(error: jsonschema.ValidationError, root: Mapping[s
 
 
 def show(value: Any) -> str:
-    """A value as JSON, cut to a readable length."""
+    """A value as JSON, shortened to a readable length."""
     try:
         text = json.dumps(value, default=str)
     except (ValueError, RecursionError):
@@ -98,17 +99,17 @@ def show(value: Any) -> str:
 
 
 def cut(text: str) -> str:
-    """A text, cut to a readable length."""
+    """A text, shortened to a readable length."""
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
 
 def describe_allowed(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 4) -> str:
-    """Say in words which values a JSON Schema allows.
+    """Describe in words which values a JSON Schema allows.
 
     Args:
         schema: The schema to describe.
         root: The schema that its references point into.
-        depth: How far to go into what a value may hold; a schema may hold itself.
+        depth: How many levels of nesting to describe. It is limited because a schema may contain itself.
     """
     if depth == 0:
         return "valid"

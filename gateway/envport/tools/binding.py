@@ -1,4 +1,4 @@
-"""From a model's arguments to a method's keyword arguments: checked against the schema, never coerced."""
+"""Turns a model's arguments into a method's keyword arguments: checked against the schema, never coerced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envport.tools.arguments import describe_allowed, describe_problems, explain
 __all__ = ["Binder", "ModelBinder", "SchemaBinder"]
 
 _MOST_PROBLEMS = 20
-# Beyond this, explaining each takes the event loop for seconds.
+# Explaining more problems than this would block the event loop for seconds.
 _MOST_EXPLAINED = 1_000
 
 
@@ -42,7 +42,7 @@ class SchemaBinder:
 
     def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments, copied."""
-        # A copy, so that what the environment does to its arguments is not recorded as what the player sent.
+        # The environment may change its arguments. The copy keeps the recorded arguments as the player sent them.
         copied = cast("dict[str, Any]", json.loads(json.dumps(arguments, allow_nan=False)))
         errors = islice(self.validator.iter_errors(copied), _MOST_PROBLEMS)
         if problems := [explain_json_schema_error(error, self.schema) for error in errors]:
@@ -52,9 +52,10 @@ class SchemaBinder:
 
 @dataclass(frozen=True)
 class ModelBinder:
-    """Checks arguments with a pydantic model in strict mode and passes on what the caller gave.
+    """Checks arguments with a pydantic model in strict mode, and passes on the arguments that the caller gave.
 
-    What the caller left out is the method's own default, except where that is a `Field(...)`: those are filled in.
+    An argument that the caller left out gets the method's own default. If that default is a `Field(...)`, the value
+    is filled in here.
     """
 
     model: type[BaseModel]
@@ -64,13 +65,13 @@ class ModelBinder:
     filled: frozenset[str]
 
     def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The values that the method's type hints promise."""
+        """The keyword arguments, with values of the types that the method declares."""
         validator = self.model.__pydantic_validator__
         try:
             if self.flat:
                 bound = validator.validate_python(arguments, strict=True)
             else:
-                # Strict mode takes an enum's value or a date's text from JSON, but not from Python.
+                # Strict mode accepts an enum's value or a date's text from JSON, but not from Python.
                 bound = validator.validate_json(json.dumps(arguments, allow_nan=False), strict=True)
         except ValidationError as error:
             if error.error_count() > _MOST_EXPLAINED:

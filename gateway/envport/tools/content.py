@@ -1,4 +1,4 @@
-"""Observations: from what an environment returns to the content blocks that MCP carries."""
+"""Observations: turns what an environment returns into MCP content blocks."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _MAGIC = (
 
 
 def text_block(text: str) -> ContentBlock:
-    """A text block. Lone surrogates, which no JSON text may hold, become U+FFFD."""
+    """A text block. Lone surrogates become U+FFFD, because JSON text must not contain them."""
     if not text.isascii():
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return {"type": "text", "text": text}
 
 
 def text_of(block: ContentBlock) -> str:
-    """A content block as a player reads it who takes text alone: the same words in training and in evaluation."""
+    """A content block as text, for players that read only text. Training and evaluation get the same words."""
     kind = block.get("type")
     if kind == "text":
         return str(block["text"])
@@ -67,10 +67,10 @@ def observe(value: Any) -> Observation:
     | content block of the MCP SDK | itself |
     | list or tuple | the blocks of its items, in order |
 
-    Arrays of NumPy or PyTorch within data become lists.
+    NumPy and PyTorch arrays inside data become lists.
 
     Raises:
-        TypeError: The value is none of these, or holds something that JSON cannot say.
+        TypeError: The value is none of these, or contains something that JSON cannot represent.
     """
     if type(value) is str:
         return Observation(content=(text_block(value),))
@@ -98,7 +98,7 @@ def _convert(value: Any) -> tuple[ContentBlock | None, dict[str, Any] | None]:
     if isinstance(value, CONTENT_BLOCKS):
         return value.model_dump(mode="json", by_alias=True, exclude_none=True), None
     if isinstance(value, str):
-        # Not str(value), which an enum overrides.
+        # Not `str(value)`, because an enum overrides `__str__`.
         return text_block(str.__str__(value)), None
     if isinstance(value, bytes | bytearray | memoryview):
         return _image(bytes(cast("bytes", value))), None
@@ -120,7 +120,7 @@ def _data(value: Any) -> tuple[ContentBlock, dict[str, Any] | None]:
     block = text_block(text)
     if block["text"] != text:
         data = json.loads(block["text"])
-    # A root model may be a list, which structured content cannot be.
+    # A root model may be a list, but structured content has to be an object.
     return block, cast("dict[str, Any]", data) if isinstance(data, dict) else None
 
 
@@ -162,7 +162,7 @@ def _image(data: bytes) -> ContentBlock:
 
 
 def _is_pil_image(value: Any) -> bool:
-    # By name, so that Pillow is needed only by those who return its images.
+    # Compared by name, so that only environments that return Pillow images need Pillow.
     return any(f"{cls.__module__}.{cls.__qualname__}" == "PIL.Image.Image" for cls in type(value).__mro__)
 
 

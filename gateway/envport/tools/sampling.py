@@ -1,4 +1,4 @@
-"""Random arguments for tools, made from nothing but their JSON Schema."""
+"""Random arguments for tools, drawn from their JSON Schema alone."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _FORMATS = {
 class ArgumentSampler:
     """Draws arguments that a JSON Schema 2020-12 accepts. The same random state gives the same arguments.
 
-    Knows the keywords that tools use: types, `enum`, `const`, unions, bounds, patterns, common formats,
-    arrays, tuples, objects and references within the schema. What it draws is validated; what no attempt of a
-    hundred satisfies is refused.
+    It supports the keywords that tools use: types, `enum`, `const`, unions, bounds, patterns, common formats,
+    arrays, tuples, objects and references within the schema. Every draw is validated. If a hundred draws fail, it
+    raises an error.
 
     Args:
         schema: The input schema of a tool.
@@ -45,14 +45,14 @@ class ArgumentSampler:
 
     def __init__(self, schema: Mapping[str, Any]):
         self._schema = dict(schema)
-        # With a registry of its own, so that no reference is fetched from the network.
+        # An empty registry, so that no reference is fetched from the network.
         self._validator: Any = Draft202012Validator(self._schema, registry=EMPTY_REGISTRY)
 
     def sample(self, rng: Random) -> dict[str, Any]:
         """Draw arguments.
 
         Raises:
-            ValueError: None were found that the schema accepts.
+            ValueError: No arguments were found that the schema accepts.
         """
         for _ in range(_ATTEMPTS):
             drawn = _Draw(self._schema, rng).value(self._schema, 0)
@@ -66,7 +66,7 @@ class ArgumentSampler:
 
 
 class _Draw:
-    """One draw from a schema; `depth` grows with nesting, so that recursive schemas come to an end."""
+    """One draw from a schema. `depth` counts the nesting, so that drawing from a recursive schema ends."""
 
     def __init__(self, root: Mapping[str, Any], rng: Random):
         self._root = root
@@ -200,8 +200,8 @@ class _Draw:
 
 
 def matching(pattern: str, rng: Random) -> str:
-    """Draw a text that a regular expression matches, if it has no look-around and no back references."""
-    # The standard library's own parser; it has no public name.
+    """Draw a text that a regular expression matches. Look-around and back references are not supported."""
+    # The standard library's parser has no public name.
     parsed = importlib.import_module("re._parser").parse(pattern)
     return "".join(_from_tokens(parsed, rng))
 
@@ -235,7 +235,7 @@ def _from_token(operation: str, argument: Any, rng: Random) -> str:
 
 
 def _members(tokens: Any) -> list[str]:
-    """The printable ASCII characters, or the members themselves, that a character class allows."""
+    """The printable ASCII characters that a character class allows, and the characters that it names."""
     source = "".join(_class_source(str(operation), argument) for operation, argument in tokens)
     allowed = re.compile(f"[{source}]")
     named = [chr(argument) for operation, argument in tokens if str(operation) == "LITERAL"]

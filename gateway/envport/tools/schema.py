@@ -1,7 +1,7 @@
-"""Tools: from typed methods to JSON Schema, and from a model's arguments to keyword arguments.
+"""Tools: makes JSON Schema from typed methods, and keyword arguments from a model's arguments.
 
-The listing made here is the one that everybody gets: MCP clients in both eras, the control plane, and the
-training bridge. Its key order is fixed, so that equal tools are equal as bytes too.
+MCP clients in both eras, the control plane and the training bridge all get the listing that is made here. Its key
+order is fixed, so that equal tools are equal as bytes too.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ class ToolSpec:
 
     Attributes:
         name: Name of the tool.
-        method: Name of the environment's method behind it.
+        method: Name of the environment's method that implements it.
         input_schema: JSON Schema 2020-12 of the arguments; always an object with `properties`.
-        description: What it does.
-        output_schema: JSON Schema of the structured result, if the method's annotation says one.
+        binder: Checks the arguments of a call, and turns them into keyword arguments.
+        description: What the tool does.
+        output_schema: JSON Schema of the structured result, if the method's return annotation defines one.
         hints: Title and behavioural hints.
         progress: Name of the method's parameter that takes a `Progress`, if it has one.
         by_name: Whether the method is called as `method(name, arguments)`.
@@ -75,7 +76,7 @@ class ToolSpec:
 
     @cached_property
     def listing(self) -> dict[str, Any]:
-        """The tool as `tools/list` shows it; not to be changed."""
+        """The tool as `tools/list` shows it. Do not modify it."""
         shown: dict[str, Any] = {"name": self.name}
         if self.hints.title:
             shown["title"] = self.hints.title
@@ -89,10 +90,10 @@ class ToolSpec:
         return shown
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Check a call's arguments and make the method's keyword arguments of them.
+        """Check a call's arguments, and turn them into the method's keyword arguments.
 
         Args:
-            arguments: What the model sent, as parsed JSON.
+            arguments: The arguments that the model sent, as parsed JSON.
 
         Raises:
             InvalidArguments: Names each argument that breaks the schema, what was wrong, and what is allowed.
@@ -102,7 +103,7 @@ class ToolSpec:
         except RecursionError:
             raise InvalidArguments("The arguments are nested too deeply to be checked.") from None
         except (ValueError, OverflowError) as error:
-            # Such as NaN, or a number beyond what Python converts.
+            # For example NaN, or a number that is too large for Python to convert.
             raise InvalidArguments(f"The arguments hold what cannot be checked: {error}.") from None
 
 
@@ -110,7 +111,7 @@ def tools_of(environment: Environment) -> dict[str, ToolSpec]:
     """The tools of an environment by name, in the order in which they were defined, inherited ones first.
 
     Raises:
-        InvalidEnvironment: A tool cannot be described by a schema, or two have one name.
+        InvalidEnvironment: A tool cannot be described by a schema, or two tools have the same name.
     """
     specs: dict[str, ToolSpec] = {}
     for spec in _all_tools(environment):
@@ -134,7 +135,7 @@ def _all_tools(environment: Environment) -> Iterable[ToolSpec]:
     seen: set[str] = set()
     for cls in reversed(type(environment).__mro__):
         for attribute in vars(cls):
-            # An override counts as the method that it overrides, with or without a mark of its own.
+            # An override of a tool is a tool too, even if it is not marked with `@tool` itself.
             method = getattr(type(environment), attribute, None)
             hints = tool_hints(method) or (tool_hints(vars(cls)[attribute]) if callable(method) else None)
             if hints is not None and attribute not in seen:
@@ -169,7 +170,7 @@ def _from_definition(definition: ToolDefinition, environment: Environment) -> To
         name=definition.name,
         method=definition.method,
         input_schema=schema,
-        # Without a registry of its own, jsonschema fetches references from the network.
+        # Without this empty registry, jsonschema would fetch references from the network.
         binder=SchemaBinder(dialect(schema, registry=EMPTY_REGISTRY), schema),
         description=definition.description,
         output_schema=dict(definition.output_schema) if definition.output_schema is not None else None,
@@ -179,7 +180,7 @@ def _from_definition(definition: ToolDefinition, environment: Environment) -> To
 
 
 def _dangling_reference(schema: dict[str, Any]) -> str | None:
-    """A `$ref` that leads out of the schema or to nothing; references are never fetched."""
+    """A `$ref` that points outside the schema, or to nothing. References are never fetched."""
     resource = Resource[Any].from_contents(schema, default_specification=DRAFT202012)
     base = resource.id() or ""
     resolver = EMPTY_REGISTRY.with_resource(base, resource).crawl().resolver(base)
@@ -200,7 +201,7 @@ def _dangling_reference(schema: dict[str, Any]) -> str | None:
 
 
 class _Schema(GenerateJsonSchema):
-    """JSON Schema 2020-12 without the titles that pydantic makes of the names."""
+    """JSON Schema 2020-12 without the titles that pydantic derives from names."""
 
     schema_dialect = _DIALECT
 
@@ -237,7 +238,7 @@ def _from_method(attribute: str, method: Callable[..., Any], hints: ToolHints) -
         if _is_progress(annotations.get(parameter.name)):
             progress = parameter.name
             continue
-        # Numbered fields, so that a parameter may be called like something of pydantic's.
+        # Numbered field names, so that a parameter may have a name that pydantic reserves.
         fields[f"field_{index}"] = _field(parameter, annotations, documented.get(parameter.name), where)
         parameters[f"field_{index}"] = parameter.name
     schema, model = _model(where, fields)
@@ -281,10 +282,10 @@ def _model(where: str, fields: dict[str, Any]) -> tuple[dict[str, Any], type[Bas
     except (PydanticSchemaGenerationError, PydanticUserError, TypeError, RecursionError) as error:
         raise InvalidEnvironment(f"{where}: no JSON Schema can be made of its type hints: {error}") from None
     for name, definition in schema.get("$defs", {}).items():
-        # Pydantic names an enum after the schema generator has been asked.
+        # Pydantic adds the title of an enum later, so `_Schema` cannot remove it.
         if name.endswith(definition.get("title", "")) and "enum" in definition:
             definition.pop("title", None)
-    # The order that clients which know these keys, and keep the others, write them in again.
+    # Clients that model these keys and keep the others write them back in this order.
     ordered: dict[str, Any] = {"type": "object", "properties": schema.pop("properties", {})}
     if required := schema.pop("required", None):
         ordered["required"] = required
@@ -294,7 +295,7 @@ def _model(where: str, fields: dict[str, Any]) -> tuple[dict[str, Any], type[Bas
 
 
 def _whole(value: Any) -> Any:
-    """Write whole floats as integers, as JavaScript does, so that a client that rewrites the JSON changes nothing."""
+    """Turn whole floats into integers, as JavaScript writes them, so that rewriting the JSON changes nothing."""
     if isinstance(value, dict):
         return {key: _whole(item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
@@ -303,7 +304,7 @@ def _whole(value: Any) -> Any:
 
 
 def documentation(documented: Any) -> tuple[str, dict[str, str]]:
-    """What a Google-style docstring says: its text without the sections, and the descriptions of the arguments."""
+    """Parse a Google-style docstring: its text without the sections, and the descriptions of the arguments."""
     texts: list[str] = []
     parameters: dict[str, str] = {}
     for section in parse_google(Docstring(inspect.getdoc(documented) or ""), warnings=False):
@@ -321,14 +322,14 @@ def _output_schema(annotation: Any, where: str) -> dict[str, Any] | None:
         return None
     cls = cast("type[Any]", annotation)
     structured = issubclass(cls, BaseModel) or is_typeddict(cls) or hasattr(cls, "__dataclass_fields__")
-    # These become the observation as they are, and no structured content.
+    # These become the observation unchanged, without structured content.
     if not structured or issubclass(cls, Step | Observation | CONTENT_BLOCKS):
         return None
     try:
         schema = TypeAdapter[Any](cls).json_schema(schema_generator=_Schema, mode="serialization")
     except PydanticUserError as error:
         raise InvalidEnvironment(f"{where}: no JSON Schema can be made of its result: {error}") from None
-    # A recursive model is a bare reference, and the handshake era needs an object at the root.
+    # The schema of a recursive model is a bare reference, but the handshake era needs an object at the root.
     return schema if schema.get("type") == "object" else None
 
 
@@ -336,7 +337,7 @@ _FLAT = (str, int, float, bool, type(None))
 
 
 def _is_flat(annotation: Any) -> bool:
-    """Whether strict mode treats a value of this type alike from Python and from JSON."""
+    """Whether strict mode accepts the same values of this type from Python and from JSON."""
     if annotation in _FLAT:
         return True
     origin = get_origin(annotation)

@@ -1,4 +1,4 @@
-"""What happened in episodes, recorded as it happens."""
+"""Trajectories: recordings of the calls of episodes."""
 
 from envport.trajectories.store import MemoryTrajectories, TrajectoryStore
 

@@ -1,4 +1,4 @@
-"""The seam that trajectories are recorded behind, and the store that keeps them in memory."""
+"""The interface of trajectory stores, and the store that keeps trajectories in memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["MemoryTrajectories", "TrajectoryStore"]
 
 
 class TrajectoryStore(Protocol):
-    """Keeps the calls of episodes. A call that `append` returned from is kept, as well as the store can."""
+    """Keeps the calls of episodes. After `append` returns, the call is stored as durably as the store allows."""
 
     async def begin(self, episode_id: str, first_observation: Observation) -> None:
-        """Start recording an episode, or start its recording over."""
+        """Start the recording of an episode. A recording that exists is replaced."""
         ...
 
     async def append(self, episode_id: str, record: StepRecord) -> None:
@@ -25,11 +25,11 @@ class TrajectoryStore(Protocol):
         ...
 
     async def read(self, episode_id: str) -> tuple[Observation, Sequence[StepRecord], int]:
-        """The first observation, the calls that are kept, oldest first, and how many older ones are not."""
+        """The first observation, the calls that are kept (oldest first), and how many older calls were dropped."""
         ...
 
     async def forget(self, episode_id: str) -> None:
-        """Drop an episode's recording."""
+        """Delete an episode's recording."""
         ...
 
 
@@ -43,7 +43,7 @@ class _Recording:
     queued: bool = False
 
     def drop_oldest(self) -> int:
-        """Forget the oldest call and return how many bytes it took."""
+        """Drop the oldest call, and return its size in bytes."""
         size = len(self.lines.popleft())
         self.size -= size
         self.dropped += 1
@@ -51,12 +51,13 @@ class _Recording:
 
 
 class MemoryTrajectories:
-    """Keeps trajectories in memory, and no more than a bounded part of them: the latest calls of the latest episodes.
+    """Keeps trajectories in memory, up to a limit: the latest calls of the latest episodes.
 
     Args:
-        max_bytes: How many bytes of calls to keep of one episode.
-        max_records: How many calls to keep of one episode.
-        max_total_bytes: How many bytes of calls to keep in all; those of the oldest episodes go first.
+        max_bytes: Maximum size of the calls of one episode, in bytes.
+        max_records: Maximum number of calls of one episode.
+        max_total_bytes: Maximum size of all episodes together, in bytes. Calls of the oldest episodes are dropped
+            first.
     """
 
     def __init__(self, max_bytes: int = 8 * 2**20, max_records: int = 10_000, max_total_bytes: int = 512 * 2**20):
@@ -65,11 +66,11 @@ class MemoryTrajectories:
         self._max_total_bytes = max_total_bytes
         self._total = 0
         self._recordings: dict[str, _Recording] = {}
-        # Recordings that hold calls, in the order in which they began to.
+        # Recordings that hold data, in the order in which they began to hold it.
         self._oldest: deque[_Recording] = deque()
 
     async def begin(self, episode_id: str, first_observation: Observation) -> None:
-        """Start recording an episode, or start its recording over."""
+        """Start the recording of an episode. A recording that exists is replaced."""
         await self.forget(episode_id)
         size = sum(len(block.get("text") or block.get("data") or "") for block in first_observation.content)
         recording = self._recordings[episode_id] = _Recording(first_observation, size)
@@ -82,7 +83,7 @@ class MemoryTrajectories:
         recording = self._recordings.get(episode_id)
         if recording is None:
             return
-        # As text a record takes an eighth of the memory, and nothing that the garbage collector has to walk.
+        # As text, a record takes an eighth of the memory, and the garbage collector does not have to walk it.
         line = _line(record)
         recording.lines.append(line)
         recording.size += len(line)
@@ -95,7 +96,7 @@ class MemoryTrajectories:
         self._make_room()
 
     async def read(self, episode_id: str) -> tuple[Observation, Sequence[StepRecord], int]:
-        """The first observation, the calls that are kept, oldest first, and how many older ones are not."""
+        """The first observation, the calls that are kept (oldest first), and how many older calls were dropped."""
         recording = self._recordings.get(episode_id)
         if recording is None:
             return Observation(), [], 0
@@ -103,7 +104,7 @@ class MemoryTrajectories:
         return recording.first_observation, records, recording.dropped
 
     async def forget(self, episode_id: str) -> None:
-        """Drop an episode's recording."""
+        """Delete an episode's recording."""
         if (recording := self._recordings.pop(episode_id, None)) is not None:
             self._total -= recording.size + recording.first_size
             recording.first_size = 0
@@ -136,10 +137,10 @@ def _line(record: StepRecord) -> bytes:
     try:
         return record.__pydantic_serializer__.to_json(record)
     except ValueError:
-        # Half a character, which an argument may hold and UTF-8 may not, becomes U+FFFD.
+        # An argument may contain a lone surrogate, which UTF-8 cannot encode. It becomes U+FFFD.
         try:
             text = json.dumps(record.model_dump(), ensure_ascii=False)
         except RecursionError:
-            # Such a call was refused; that it was made is what there is to keep.
+            # The arguments are nested too deeply, so the call was refused. Record the call without them.
             text = record.model_copy(update={"arguments": {}}).model_dump_json()
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
