@@ -89,7 +89,7 @@ async def test_at_sigterm_episodes_are_played_to_their_end_and_no_others_begin(m
     with Served("counter", "catch", "--drain-seconds", LONG, "--max-episodes-of", "catch=1") as served:
         async with AsyncClient(served.url) as control:
             episode, held, over = [await control.open(name) for name in ("counter", "catch", "counter")]
-            await control.close(over.episode_id)
+            await control.close_episode(over.episode_id)
             waiting = asyncio.create_task(control.open("catch"))
             async with player(episode.mcp_url, mode) as agent:
                 assert text(await agent.call_tool("count", {})) == "1"
@@ -113,8 +113,8 @@ async def test_at_sigterm_episodes_are_played_to_their_end_and_no_others_begin(m
                 assert text(await agent.call_tool("count", {})) == "2"
                 await control.reset(episode.episode_id)
                 assert text(await agent.call_tool("count", {})) == "1"
-            await control.close(held.episode_id)
-            closed = await control.close(episode.episode_id)
+            await control.close_episode(held.episode_id)
+            closed = await control.close_episode(episode.episode_id)
             assert closed.outcome is not None
             assert not closed.outcome.infrastructure
             assert await ended(served) == 0
@@ -130,7 +130,7 @@ async def test_an_ended_episode_does_not_start_over_during_a_drain():
             await drains(served)
             with pytest.raises(Draining):
                 await control.reset(over.episode_id)
-            await control.close(playing.episode_id)
+            await control.close_episode(playing.episode_id)
             assert await ended(served) == 0
 
 
@@ -151,7 +151,7 @@ async def test_at_the_limit_the_rest_ends_as_lost_and_can_still_be_asked_for():
 async def test_without_episodes_sigterm_ends_at_once():
     with Served("counter", "--drain-seconds", LONG) as served:
         with Client(served.url) as control:
-            control.close(control.open("counter").episode_id)
+            control.close_episode(control.open("counter").episode_id)
         assert served.stop(signal.SIGTERM) == 0
         assert "draining" not in served.log
 

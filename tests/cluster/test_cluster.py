@@ -143,7 +143,7 @@ def test_a_host_that_dies_fails_its_episodes_and_comes_back(replicas: Replicas):
             info = control.episode(handle)
             assert info.outcome is not None
             assert (info.status, info.outcome.reason, info.outcome.infrastructure) == ("failed", "worker_lost", True)
-            assert (info.environment, info.reward, control.close(handle).status) == ("far", None, "failed")
+            assert (info.environment, info.reward, control.close_episode(handle).status) == ("far", None, "failed")
             with pytest.raises(EpisodeFailed, match="machine that ran the episode was lost"):
                 control.reset(handle)
         assert time.monotonic() - began < NODE_LOST_SECONDS
@@ -214,7 +214,7 @@ def test_past_the_capacity_of_all_hosts_requests_are_refused(replicas: Replicas)
         handles = opened(control, 4)
         with pytest.raises(AtCapacity, match="No room for another episode"):
             control.open("far")
-        assert control.close(handles[0]).status == "closed"
+        assert control.close_episode(handles[0]).status == "closed"
         deadline = time.monotonic() + 30
         while True:
             try:

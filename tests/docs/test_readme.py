@@ -119,7 +119,7 @@ def test_the_line_that_watches_runs():
             url = next(found[1] for text in serving.stdout if (found := re.search(r"envport .* at (http\S+)$", text)))
             control = Client(url)
             control.open("counter", seed=7)
-            control.close_connections()
+            control.close()
             metrics = httpx2.get(f"{url}/metrics").text
             serving.terminate()
             serving.communicate(timeout=30)

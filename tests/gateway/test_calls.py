@@ -173,7 +173,7 @@ async def test_closing_during_a_call_lets_it_finish_and_refuses_the_next(served)
         async with connect(opened.mcp_url, "modern") as client:
             running_call = asyncio.create_task(client.call_tool("wait", {}))
             assert await asyncio.to_thread(Gate.entered.acquire, timeout=30)
-            assert (await control.close(opened.episode_id)).status == "closed"
+            assert (await control.close_episode(opened.episode_id)).status == "closed"
             Gate.opened.set()
             assert texts(await running_call) == ["through"]
             assert (await client.call_tool("wait", {})).is_error

@@ -171,8 +171,8 @@ def test_close_frees_the_environment_and_the_handle(control: Client, served: Run
     before = Tracked.alive
     opened = control.open("tracked")
     assert Tracked.alive == before + 1
-    assert control.close(opened.episode_id).status == "closed"
-    assert control.close(opened.episode_id).status == "closed"
+    assert control.close_episode(opened.episode_id).status == "closed"
+    assert control.close_episode(opened.episode_id).status == "closed"
     assert control.episode(opened.episode_id).status == "closed"
     with pytest.raises(UnknownEpisode):
         control.reset(opened.episode_id)
@@ -310,9 +310,9 @@ def test_the_two_clients_are_one():
             ("__aenter__", "__enter__"),
             ("__aexit__", "__exit__"),
             ("self._http.aclose", "self._http.close"),
-            ("aclose", "close_connections"),
+            ("aclose", "close"),
             ("The async client", "The sync client"),
-            ("from async code", "waiting for each answer"),
+            ("For async code.", "Blocks until each answer."),
         ):
             source = source.replace(old, new)
         return ast.dump(ast.parse(source))

@@ -75,7 +75,7 @@ def test_a_panic_in_reset_or_close_does_not_stop_the_gateway():
     with running(*specs) as gateway, Client(gateway.url) as control:
         with pytest.raises(EpisodeFailed):
             control.open("reset")
-        assert control.close(control.open("close").episode_id).status == "closed"
+        assert control.close_episode(control.open("close").episode_id).status == "closed"
         gateway.run(anyio.wait_all_tasks_blocked)
         assert httpx2.get(f"{gateway.url}/readyz").json()["live"] == 0
 

@@ -107,7 +107,7 @@ def test_live_episodes_are_told_by_environment_and_status():
             ("short", "running"): 1,
         }
         for episode in opened[1:]:
-            control.close(episode.episode_id)
+            control.close_episode(episode.episode_id)
         assert Scrape(gateway).all("envport_episodes", *labels) == {("tracked", "running"): 1}
 
 
@@ -132,7 +132,7 @@ async def call(url: str, era: Era, tool: str, **arguments: Any) -> None:
 @pytest.mark.parametrize("era", ERAS)
 async def test_ends_are_counted_by_how_they_came(era: Era):
     async def closed(control: AsyncClient, episode_id: str, url: str) -> None:
-        await control.close(episode_id)
+        await control.close_episode(episode_id)
 
     def calls(tool: str, **arguments: Any) -> Callable[[AsyncClient, str, str], Awaitable[None]]:
         async def play(control: AsyncClient, episode_id: str, url: str) -> None:
@@ -165,7 +165,7 @@ def test_an_episode_that_expires_is_counted_and_one_that_is_over_is_counted_once
         gateway.run(lambda: clock.advance(100))
         closed = control.open("short").episode_id
         for _ in range(2):
-            control.close(closed)
+            control.close_episode(closed)
         ended = Scrape(gateway).all("envport_episodes_ended_total", "status", "reason", "infrastructure")
     assert ended == {("expired", "expired", "true"): 1, ("closed", "closed", "false"): 1}
 
@@ -270,7 +270,7 @@ async def test_admission_shows_places_waiters_and_refusals_by_limit():
             first = await control.open("tracked")
             waiting = asyncio.create_task(control.open("tracked"))
             await eventually(gateway, lambda it: it.one("envport_admission_waiting") == 1)
-            await control.close(first.episode_id)
+            await control.close_episode(first.episode_id)
             await waiting
             assert Scrape(gateway).one("envport_admission_waiting") == 0
     with running(TRACKED, limits=Limits(max_episodes=1, wait_seconds=0)) as gateway, Client(gateway.url) as control:
@@ -295,7 +295,7 @@ async def test_processes_of_episodes_are_told_with_their_memory():
         sleeping = asyncio.create_task(call(opened[2].mcp_url, "modern", "sleep", seconds=2.0))
         await eventually(gateway, lambda it: it.one("envport_runtime_busy_workers", runtime="process") == 1)
         async with AsyncClient(gateway.url) as control:
-            await control.close(opened[1].episode_id)
+            await control.close_episode(opened[1].episode_id)
         await eventually(gateway, lambda it: it.one("envport_runtime_workers", runtime="process") == 2)
         await sleeping
 

@@ -257,4 +257,4 @@ def test_the_wire_is_the_same(kind: RuntimeKind):
         opened = control.open("everything", seed=3)
         assert opened.observation.structured_content is not None
         assert control.environment("everything").fingerprint == EVERYTHING.fingerprint
-        control.close(opened.episode_id)
+        control.close_episode(opened.episode_id)

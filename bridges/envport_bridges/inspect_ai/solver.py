@@ -75,7 +75,7 @@ class _Play:
                 state.store.set(REFUSED, ending.refused)
             finally:
                 with anyio.CancelScope(shield=True), suppress(EnvportError):
-                    await control.close(opened.episode_id)
+                    await control.close_episode(opened.episode_id)
         return state
 
     async def _open(self, control: AsyncClient, place: Place, state: TaskState) -> OpenedEpisode:

@@ -123,7 +123,7 @@ async def at_gateway(url: str, name: str, chosen: GameStart, token: str | None) 
                 tools = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed.tools]
                 yield _RemoteGame(client, opened, player, tools)
         finally:
-            await client.close(opened.episode_id)
+            await client.close_episode(opened.episode_id)
 
 
 class _LocalGame:

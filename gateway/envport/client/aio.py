@@ -105,9 +105,9 @@ class AsyncClient:
         """Start an episode over, with the same task and seed unless others are given."""
         return await self._send(calls.reset(episode_id, calls.choice(split, task, seed)))
 
-    async def close(self, episode_id: str) -> EpisodeInfo:
+    async def close_episode(self, episode_id: str) -> EpisodeInfo:
         """Close an episode and return its last state. Closing it again changes nothing."""
-        return await self._send(calls.close(episode_id))
+        return await self._send(calls.close_episode(episode_id))
 
     async def trajectory(self, episode_id: str) -> Trajectory:
         """The trajectory of an episode."""

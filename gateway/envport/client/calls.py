@@ -117,7 +117,7 @@ def reset(episode_id: str, choice: dict[str, Any]) -> Call[OpenedEpisode]:
     return Call("POST", f"{_of(episode_id)}/reset", _OPENED, json=choice)
 
 
-def close(episode_id: str) -> Call[EpisodeInfo]:
+def close_episode(episode_id: str) -> Call[EpisodeInfo]:
     """Close an episode."""
     return Call("DELETE", _of(episode_id), _EPISODE)
 

@@ -38,9 +38,9 @@ class Client:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close_connections()
+        self.close()
 
-    def close_connections(self) -> None:
+    def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
@@ -105,9 +105,9 @@ class Client:
         """Start an episode over, with the same task and seed unless others are given."""
         return self._send(calls.reset(episode_id, calls.choice(split, task, seed)))
 
-    def close(self, episode_id: str) -> EpisodeInfo:
+    def close_episode(self, episode_id: str) -> EpisodeInfo:
         """Close an episode and return its last state. Closing it again changes nothing."""
-        return self._send(calls.close(episode_id))
+        return self._send(calls.close_episode(episode_id))
 
     def trajectory(self, episode_id: str) -> Trajectory:
         """The trajectory of an episode."""
