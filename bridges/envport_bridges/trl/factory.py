@@ -17,6 +17,7 @@ from envport_bridges.trl.ahead import Ahead, OpeningPlan
 from envport_bridges.trl.classes import environment_class, tools_of
 from envport_bridges.trl.contract import takes_explicit_tools
 from envport_bridges.trl.formats import CallFormat, format_for
+from envport_bridges.trl.observations import placeholders_of
 from envport_bridges.trl.owner import find_owner
 from envport_bridges.trl.play import Play
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, ScoredEnvironment, play_of
@@ -71,6 +72,7 @@ class EnvironmentFactory:
             trainer: The trainer.
             processing_class: Its tokenizer or processor.
         """
+        play_of(environment).placeholders = placeholders_of(processing_class)
         if self.explicit and takes_explicit_tools():
             found = format_for(trainer, processing_class, type(environment))
             play_of(environment).form = found if self.cast_strings is None else CallFormat(not self.cast_strings)

@@ -7,16 +7,18 @@ import binascii
 import io
 import json
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from envport.errors import MissingExtra
 from envport.tools.content import text_of
 from envport.types import ContentBlock
 
-__all__ = ["Shown", "show"]
+__all__ = ["Shown", "ShownT", "placeholders_of", "show", "without_placeholders"]
 
 Shown: TypeAlias = str | list[dict[str, Any]]
 """Text, or the content blocks that TRL passes to a vision model."""
+
+ShownT = TypeVar("ShownT", str, Shown)
 
 
 def show(content: Sequence[ContentBlock], structured: dict[str, Any] | None = None) -> Shown:
@@ -37,6 +39,32 @@ def show(content: Sequence[ContentBlock], structured: dict[str, Any] | None = No
     if not any(block.get("type") == "image" for block in content):
         return "\n".join(text_of(block) for block in content)
     return [_image(block) if block.get("type") == "image" else _text_block(block) for block in content]
+
+
+def placeholders_of(processing_class: Any) -> tuple[str, ...]:
+    """The texts that a vision model's processor takes for a picture or a video; none for a tokenizer."""
+    if not hasattr(processing_class, "tokenizer"):
+        return ()
+    found = (getattr(processing_class, name, None) for name in ("image_token", "video_token"))
+    return tuple(token for token in found if isinstance(token, str) and token)
+
+
+def without_placeholders(shown: ShownT, placeholders: Sequence[str]) -> ShownT:
+    """The same, with a space in every placeholder, so that it is text.
+
+    Args:
+        shown: Text or content blocks.
+        placeholders: What `placeholders_of` gives.
+    """
+    if isinstance(shown, str):
+        for token in placeholders:
+            shown = shown.replace(token, f"{token[0]} {token[1:]}")
+        return shown
+    broken: Any = [
+        {**block, "text": without_placeholders(str(block["text"]), placeholders)} if "text" in block else block
+        for block in shown
+    ]
+    return broken
 
 
 def _text_block(block: ContentBlock) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from envport_bridges.rollouts.backend import CallReply, RolloutEpisode
 from envport_bridges.rollouts.connection import Connection
 from envport_bridges.trl.ahead import Ahead
 from envport_bridges.trl.formats import AS_WRITTEN
-from envport_bridges.trl.observations import Shown, show
+from envport_bridges.trl.observations import Shown, ShownT, show, without_placeholders
 from envport_bridges.trl.rows import request_of, same_episode
 from envport_bridges.trl.tools import ListedTool
 
@@ -85,6 +85,7 @@ class Play:
     Attributes:
         deferring: Whether calls return before they are played.
         form: How the arguments of calls are read.
+        placeholders: Texts that stand for pictures to the model's processor; broken up where an environment shows them.
 
     Args:
         connection: What runs them.
@@ -99,6 +100,7 @@ class Play:
         self._opener = ahead or connection
         self.deferring = False
         self.form = AS_WRITTEN
+        self.placeholders: tuple[str, ...] = ()
         self._begun: tuple[Mapping[str, Any], Future[Shown]] | None = None
         connection.source.expect(info)
         connection.keep_alive(info.limits.idle_seconds)
@@ -136,7 +138,7 @@ class Play:
             await self.connection.check_listing(self.info)
             record.episode = await self._opener.open(request_of(record.row))
             observation = record.episode.observation
-            record.observation = show(observation.content, observation.structured_content)
+            record.observation = self._broken_up(show(observation.content, observation.structured_content))
         except Exception as error:
             self._lose(record, error, "could not be opened")
             record.observation = "The environment could not be started."
@@ -182,7 +184,7 @@ class Play:
         # Once the episode is over it does not matter what the arguments are; the gateway says so in its own words.
         if record.outcome is None and (problems := tool.arguments.problems(arguments)):
             record.errors += 1
-            raise InvalidArguments(problems)
+            raise InvalidArguments(self._broken_up(problems))
         try:
             return self._note(record, await self._send(record.episode, tool, arguments))
         except EpisodeOver as over:
@@ -213,10 +215,14 @@ class Play:
         if reply.outcome is not None:
             record.outcome = reply.outcome
             self._release(record)
-        record.observation = show(reply.content, reply.structured)
+        record.observation = self._broken_up(show(reply.content, reply.structured))
         if reply.is_error:
             raise ToolError(record.observation if isinstance(record.observation, str) else "The tool failed.")
         return record.observation
+
+    def _broken_up(self, shown: ShownT) -> ShownT:
+        """The same without placeholders: the processor would look for a picture that is not there, and fail."""
+        return without_placeholders(shown, self.placeholders) if self.placeholders else shown
 
     def _lose(self, record: Record, error: Exception, how: str) -> None:
         """Note a fault: the episode's reward will be `None`, which TRL leaves out of the advantages."""

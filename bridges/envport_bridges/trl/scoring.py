@@ -164,7 +164,8 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _warn_of_control_tokens(trainer: Any) -> None:
-    if "sanitize_control_tokens" not in trainer.chat_template_kwargs:
+    # With a processor for images, transformers refuses the option.
+    if "sanitize_control_tokens" not in trainer.chat_template_kwargs and not trainer._is_vlm:
         _warn_once_of_control_tokens()
 
 

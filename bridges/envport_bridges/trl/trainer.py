@@ -65,9 +65,11 @@ class ConcurrentGRPOTrainer(_Stock):
     def __init__(self, *args: Any, **kwargs: Any):
         stock: Any = super()
         stock.__init__(*args, **kwargs)
-        # What an environment shows is data, whatever it looks like. An option that was given is kept.
-        given: dict[str, Any] = vars(self)["chat_template_kwargs"]
-        self.chat_template_kwargs: dict[str, Any] = {"sanitize_control_tokens": True, **given}
+        # What an environment shows is data, whatever it looks like. An option that was given is kept. With a processor
+        # for images, transformers refuses the option: the trainer would stop at the first picture.
+        if not self._is_vlm:
+            given: dict[str, Any] = vars(self)["chat_template_kwargs"]
+            self.chat_template_kwargs: dict[str, Any] = {"sanitize_control_tokens": True, **given}
         self._side_by_side = self.environment_factories is not None
         if self._side_by_side and not loop_is_known():
             logger.warning("this version of TRL has a tool loop that is not known: environments are played in turn")
