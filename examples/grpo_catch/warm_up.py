@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
 from tiny_policy import TEMPLATES
+from transformers import PrinterCallback
 from transformers.utils.chat_template_utils import render_jinja_template
 from trl import SFTConfig, SFTTrainer
 
@@ -17,17 +17,24 @@ from envport.errors import EpisodeFailed
 from envport_bridges.trl import EnvironmentSpec
 
 MOVES = ("left", "stay", "right")
-KEPT_MISSES = 0.25
-CONTROL = re.compile(r"<\|im_start\|>|<\|im_end\|>|</?tool_(?:call|response)>")
+KEPT_LOSSES = 0.25
 
 
-def play(spec: EnvironmentSpec, episodes: int, seed: int) -> list[dict[str, Any]]:
+def play(
+    spec: EnvironmentSpec,
+    episodes: int,
+    seed: int,
+    moves: tuple[str, ...] = MOVES,
+    kept_losses: float = KEPT_LOSSES,
+) -> list[dict[str, Any]]:
     """Play episodes with random moves, and keep those that are worth learning from, judged by their own reward.
 
     Args:
         spec: The environment.
         episodes: How many to keep.
         seed: Seed of the moves.
+        moves: The directions to choose from.
+        kept_losses: Share of the lost episodes to keep.
 
     Returns:
         The episodes as chat messages, with the tools as the gateway lists them.
@@ -38,20 +45,20 @@ def play(spec: EnvironmentSpec, episodes: int, seed: int) -> list[dict[str, Any]
     kept: list[dict[str, Any]] = []
     while len(kept) < episodes:
         try:
-            messages = play_one(environment, rng.choice(spec.rows), rng)
+            messages = play_one(environment, rng.choice(spec.rows), rng, moves)
         except EpisodeFailed:
             # Cut short by a fault: it shows nothing.
             continue
-        if environment.reward > 0 or rng.random() < KEPT_MISSES:
+        if environment.reward > 0 or rng.random() < kept_losses:
             kept.append({"messages": messages, "tools": tools})
     return kept
 
 
-def play_one(environment: Any, row: dict[str, Any], rng: random.Random) -> list[dict[str, Any]]:
+def play_one(environment: Any, row: dict[str, Any], rng: random.Random, moves: tuple[str, ...]) -> list[dict[str, Any]]:
     """Play one episode with random moves; returns its chat messages."""
     messages = [{"role": "user", "content": row["prompt"][0]["content"] + environment.reset(**row)}]
     while not environment.finished:
-        direction = rng.choice(MOVES)
+        direction = rng.choice(moves)
         messages.append(calling("move", direction=direction))
         messages.append({"role": "tool", "name": "move", "content": environment.move(direction=direction)})
     messages.append({"role": "assistant", "content": "Done."})
@@ -66,26 +73,25 @@ def calling(tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 def texts_of(episodes: list[dict[str, Any]]) -> list[str]:
-    """The episodes as they stand in a prompt, cut at the template's own tokens: what a tokenizer should know."""
+    """The episodes as they stand in a prompt."""
     template = (TEMPLATES / "qwen3_instruct_2507.jinja").read_text()
-    pieces: list[str] = []
-    for episode in episodes:
-        (text,), _ = render_jinja_template(
-            [episode["messages"]], tools=json.loads(episode["tools"]), chat_template=template
-        )
-        pieces.extend(piece for piece in CONTROL.split(text) if piece)
-    return pieces
+    return [
+        render_jinja_template([episode["messages"]], tools=json.loads(episode["tools"]), chat_template=template)[0][0]
+        for episode in episodes
+    ]
 
 
 def fine_tune(model: Any, tokenizer: Any, episodes: list[dict[str, Any]], output: Path, seed: int) -> None:
-    """Fine-tune on the assistant's turns of the episodes."""
+    """Fine-tune on the episodes: on what the environment says too, not on the assistant's turns only."""
     args = SFTConfig(
         output_dir=str(output / "warm_up"),
         num_train_epochs=4,
-        per_device_train_batch_size=16,
+        per_device_train_batch_size=8,
         learning_rate=2e-3,
         lr_scheduler_type="cosine",
-        assistant_only_loss=True,
+        # Random moves follow from nothing, so the assistant's turns alone do not teach a policy to read. What the
+        # environment says next follows from what it said before.
+        assistant_only_loss=False,
         max_length=None,
         seed=seed,
         logging_steps=50,
@@ -96,4 +102,6 @@ def fine_tune(model: Any, tokenizer: Any, episodes: list[dict[str, Any]], output
         gradient_checkpointing=False,
         disable_tqdm=True,
     )
-    SFTTrainer(model=model, args=args, processing_class=tokenizer, train_dataset=Dataset.from_list(episodes)).train()
+    trainer = SFTTrainer(model=model, args=args, processing_class=tokenizer, train_dataset=Dataset.from_list(episodes))
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()

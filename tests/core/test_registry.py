@@ -87,7 +87,7 @@ def door(tmp_path: Path) -> str:
 
 
 def test_built_in_environments_are_announced_as_entry_points() -> None:
-    assert {"echo", "counter", "catch", "wordle", "sudoku", "showcase"} <= set(installed())
+    assert {"echo", "counter", "catch", "wordle", "sudoku", "maze", "showcase"} <= set(installed())
     spec = load("counter")
     assert spec.name == "counter"
     assert spec.cls.__module__ == "envport_envs.counter"

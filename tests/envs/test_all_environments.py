@@ -19,6 +19,8 @@ REFERENCES = [
     "wordle?guesses=1",
     "sudoku?size=4&blanks=6",
     "sudoku?blanks=55",
+    "maze?rows=3&columns=20",
+    "maze?rows=3&columns=3&spare=8&render=words",
 ]
 
 
