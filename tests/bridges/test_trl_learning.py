@@ -44,11 +44,11 @@ def test_a_tiny_model_finds_its_way_out_of_mazes(tmp_path: Path):
     assert "1 of 1 seeds reached 0.85" in done.stdout
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_two_seeds_learn_side_by_side_and_are_reported_with_their_median(tmp_path: Path):
     """They cannot learn, as the learning rate is 0, and the script says so."""
-    options = ["--seeds", "0-1", "--jobs", "2", "--batches", "6", "--warm-up", "300", "--evaluation", "16"]
-    done = taught(tmp_path, *options, "--learning-rate", "0", "--threshold", "0", timeout=280)
+    options = ["--seeds", "0-1", "--jobs", "2", "--batches", "6", "--warm-up", "100", "--evaluation", "8"]
+    done = taught(tmp_path, *options, "--learning-rate", "0", "--threshold", "0", timeout=880)
     for seed in (0, 1):
         assert f"seed {seed}: batch 6 of 6, won " in done.stdout
         assert re.search(rf"seed {seed}: won [\d.]+ -> [\d.]+ on held-out seeds", done.stdout)
@@ -93,11 +93,11 @@ def test_choices_that_hardened_are_told_from_choices_that_stay_open():
     assert "a lower --learning-rate" in callback.warning()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_killed_episodes_are_left_out_and_the_run_goes_on(tmp_path: Path):
     """One in five processes is killed in the middle of a move; the script checks that none of them has a reward."""
     options = ["--seeds", "0", "--batches", "4", "--evaluation", "16", "--warm-up", "300", "--kill", "0.2"]
-    done = taught(tmp_path, *options, "--threshold", "0", timeout=280)
+    done = taught(tmp_path, *options, "--threshold", "0", timeout=880)
     lost = re.search(r"(\d+) of 256 episodes were lost to faults: none of them was scored", done.stdout)
     assert lost
     assert 20 <= int(lost[1]) <= 90
