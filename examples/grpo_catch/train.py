@@ -162,7 +162,7 @@ def learn(url: str, seed: int, options: argparse.Namespace) -> Result:
         eval_dataset=held_out[0].train_dataset,
         environment_factory=spec.environment_factory,
         reward_funcs=[won],
-        callbacks=[Progress(f"seed {seed}", options.batches, options.threshold)],
+        callbacks=[Progress(f"seed {seed}", options.batches, lesson.after)],
     )
     trainer.remove_callback(PrinterCallback)
     before = [trainer.evaluate(one.train_dataset)["eval_won"] for one in held_out]

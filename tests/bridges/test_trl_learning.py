@@ -50,7 +50,7 @@ def test_two_seeds_learn_side_by_side_and_are_reported_with_their_median(tmp_pat
     options = ["--seeds", "0-1", "--jobs", "2", "--batches", "6", "--warm-up", "100", "--evaluation", "8"]
     done = taught(tmp_path, *options, "--learning-rate", "0", "--threshold", "0", timeout=880)
     for seed in (0, 1):
-        assert f"seed {seed}: batch 6 of 6, won " in done.stdout
+        assert f"seed {seed}: batch 6 of 6, wins " in done.stdout
         assert re.search(rf"seed {seed}: won [\d.]+ -> [\d.]+ on held-out seeds", done.stdout)
     # One of them may look as if it learned, by chance.
     assert "NOT LEARNING after 6 batches" in done.stdout

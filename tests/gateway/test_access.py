@@ -147,7 +147,7 @@ async def test_a_minted_token_plays_its_episode_and_nothing_else(guarded: Runnin
 async def test_a_foreign_episode_looks_unknown(guarded: RunningGateway, era: Era):
     async with AsyncClient(guarded.url, token=ALICE) as alice, AsyncClient(guarded.url, token=BOB) as bob:
         opened = await alice.open("tracked")
-        for look in (bob.episode, bob.close, bob.reset, bob.keep_alive, bob.trajectory):
+        for look in (bob.episode, bob.close_episode, bob.reset, bob.keep_alive, bob.trajectory):
             with pytest.raises(UnknownEpisode) as refused:
                 await look(opened.episode_id)
             with pytest.raises(UnknownEpisode) as unknown:
