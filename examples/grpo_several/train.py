@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> dict[str, tuple[float, float]]:
     echo = EnvironmentSpec("echo", num_tasks=rows, seed=options.seed)
     episodes = play(catch, options.warm_up, options.seed) + talk(echo, options.warm_up, options.seed)
     random.Random(options.seed).shuffle(episodes)
-    tokenizer = make_tokenizer(texts_of(episodes), "|".join((ALONE, *COLOURS)))
+    tokenizer = make_tokenizer(texts_of(episodes), "|".join((r"\n", ALONE, *COLOURS)))
     model = make_model(tokenizer)
     fine_tune(model, tokenizer, episodes, options.output, options.seed)
     both = combine({"catch": catch, "echo": echo})
