@@ -13,7 +13,7 @@ from corpus import CHOICES, COMBINED, CORPUS, PARAMETER_NAMES, READ_AS_TEXT, TOO
 from mirror import Reader
 from places import Place
 from test_trl_training import DONE, logged
-from tiny_model import TEMPLATES, config, make_model, make_tokenizer, scripted
+from tiny_model import TEMPLATES, calls, config, make_model, make_tokenizer, scripted
 from trl import GRPOTrainer
 from trl.chat_template_utils import add_response_schema
 
@@ -127,6 +127,19 @@ def test_text_is_read_by_the_schema(schema: dict[str, Any], text: str, value: An
     assert json.dumps(read) == json.dumps({"x": value, "other": 3})
 
 
+def made(trainer_class: type[Any], spec: Any, template: str, tmp_path: Path) -> Any:
+    """A trainer whose model has a chat template."""
+    tokenizer = make_tokenizer(template)
+    return trainer_class(
+        model=make_model(tokenizer),
+        args=config(tmp_path),
+        processing_class=tokenizer,
+        train_dataset=spec.train_dataset,
+        environment_factory=spec.environment_factory,
+        reward_funcs=spec.reward_funcs,
+    )
+
+
 def reader_call(template: str) -> str:
     """What a model writes in a format to call the tool `place` of `Reader` with everything right."""
     model = make_tokenizer(template)
@@ -168,15 +181,7 @@ def test_what_a_format_cannot_carry_is_said_at_construction(
     place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     spec = place.spec("mirror", num_tasks=2)
-    model = make_tokenizer("lfm2_v2")
-    GRPOTrainer(
-        model=make_model(model),
-        args=config(tmp_path),
-        processing_class=model,
-        train_dataset=spec.train_dataset,
-        environment_factory=spec.environment_factory,
-        reward_funcs=spec.reward_funcs,
-    )
+    made(GRPOTrainer, spec, "lfm2_v2", tmp_path)
     (said,) = [record.getMessage() for record in caplog.records if "chat format cannot carry" in record.getMessage()]
     assert "any call of the tool 'show-text'" in said
     assert "any call of the tool 'show'" not in said
@@ -187,15 +192,7 @@ def test_what_a_format_cannot_carry_is_said_at_construction(
 
 def test_a_format_that_carries_everything_says_nothing(place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture):
     spec = place.spec("mirror", num_tasks=2)
-    model = make_tokenizer("qwen3_instruct_2507")
-    ConcurrentGRPOTrainer(
-        model=make_model(model),
-        args=config(tmp_path),
-        processing_class=model,
-        train_dataset=spec.train_dataset,
-        environment_factory=spec.environment_factory,
-        reward_funcs=spec.reward_funcs,
-    )
+    made(ConcurrentGRPOTrainer, spec, "qwen3_instruct_2507", tmp_path)
     assert "cannot carry" not in caplog.text
 
 
@@ -203,18 +200,9 @@ def test_a_format_that_carries_everything_says_nothing(place: Place, tmp_path: P
 def test_text_for_a_number_is_refused_where_the_format_has_numbers(
     place: Place, tmp_path: Path, cast: bool | None, expected: bool
 ):
-    from tiny_model import calls
-
     spec = place.spec("guess", indices=[1, 4], cast_strings=cast)
-    model = make_tokenizer()
-    trainer = scripted(GRPOTrainer, lambda text, turn: DONE if turn else calls(("guess", '{"number": "1"}')))(
-        model=make_model(model),
-        args=config(tmp_path),
-        processing_class=model,
-        train_dataset=spec.train_dataset,
-        environment_factory=spec.environment_factory,
-        reward_funcs=spec.reward_funcs,
-    )
+    writer = scripted(GRPOTrainer, lambda text, turn: DONE if turn else calls(("guess", '{"number": "1"}')))
+    trainer = made(writer, spec, "qwen3_instruct_2507", tmp_path)
     trainer.train()
     assert logged(trainer, "tools/failure_frequency") == [0.0 if expected else 1.0]
 
@@ -229,9 +217,9 @@ def test_an_environment_made_by_hand_takes_arguments_as_they_are(place: Place):
 def test_a_schema_that_leads_back_to_itself_is_not_followed_for_ever(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.WARNING)
     entry = {label: CORPUS[label] for label in ("endless $ref", "deep", "recursive")}
-    made = make_tokenizer("qwen3_5_nothink")
-    made.bos_token = "<s>"
-    assert all(not cell.wrong for cell in compare(made, ["qwen3_5_nothink"], entry))
+    tokenizer = make_tokenizer("qwen3_5_nothink")
+    tokenizer.bos_token = "<s>"
+    assert all(not cell.wrong for cell in compare(tokenizer, ["qwen3_5_nothink"], entry))
 
 
 def test_the_templates_folder_is_trl_s():

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from random import Random
 from typing import Any, cast
@@ -28,6 +29,7 @@ _EXACT: tuple[Any, ...] = (1, 1.5, True, None, {"a": 1}, [1, "a", None], "7", "n
 _RENDERS = 2_000
 _DRAWS = 12
 _UNDECLARED = "undeclared"
+_USER = {"role": "user", "content": "Go."}
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,6 @@ def _text(name: str, probe: str, pattern: str) -> _Feature:
     return _Feature(name, probe, lambda value: isinstance(value, str) and re.search(pattern, value) is not None)
 
 
-_KEYS: Any = {"a-b": "x"}
 _FEATURES = (
     _text("a single quote in a text", "it's", "'"),
     _text("a double quote in a text", 'say "hi"', '"'),
@@ -58,7 +59,7 @@ _FEATURES = (
     _text("brackets in a text", "a) b] c}, d", r"[)\]}]"),
     _Feature(
         "keys other than letters, digits and _ in an object",
-        _KEYS,
+        {"a-b": "x"},
         lambda value: isinstance(value, dict) and not all(re.fullmatch(r"\w+", key) for key in _keys(value)),
     ),
 )
@@ -145,14 +146,20 @@ class CallWriter:
     def write(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
         """The prompt and the turn after it in which a model makes a call."""
         call = {"type": "function", "function": {"name": name, "arguments": dict(arguments)}}
-        user = {"role": "user", "content": "Go."}
-        prompt = self._render([user], add_generation_prompt=True)
-        whole = self._render([user, {"role": "assistant", "content": "", "tool_calls": [call]}])
-        if whole.startswith(prompt):
-            return prompt, whole[len(prompt) :]
+        whole = self._render([_USER, {"role": "assistant", "content": "", "tool_calls": [call]}])
         # Some prompts open a thought that the template leaves out of a turn without one.
-        user_alone = self._render([user])
-        return prompt, whole[len(user_alone) :] if whole.startswith(user_alone) else whole
+        for before in (self._prompt, self._user_alone):
+            if whole.startswith(before):
+                return self._prompt, whole[len(before) :]
+        return self._prompt, whole
+
+    @cached_property
+    def _prompt(self) -> str:
+        return self._render([_USER], add_generation_prompt=True)
+
+    @cached_property
+    def _user_alone(self) -> str:
+        return self._render([_USER])
 
     def _render(self, messages: list[dict[str, Any]], **options: Any) -> str:
         if hasattr(self.processing_class, "tokenizer"):
@@ -280,7 +287,8 @@ def _concerns(feature: _Feature, tools: Sequence[ListedTool]) -> bool:
 
 
 def _loses(writer: CallWriter, form: CallFormat, feature: _Feature) -> bool:
-    schema = {"type": "object", "properties": {"x": {"type": "string" if feature.probe is not _KEYS else "object"}}}
+    kind = "string" if isinstance(feature.probe, str) else "object"
+    schema = {"type": "object", "properties": {"x": {"type": kind}}}
     return not _arrives(writer, form, ListedTool.of({"name": "act", "inputSchema": schema}, "act"), "x", feature.probe)
 
 

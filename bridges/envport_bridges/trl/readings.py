@@ -42,15 +42,12 @@ def read_arguments(arguments: Mapping[str, Any], schema: ArgumentSchema, nulls: 
     for name, value in arguments.items():
         if isinstance(value, str):
             read[name] = _read(name, value, read, schema, nulls)
-    for name, value in read.items():
+    for name, value in list(read.items()):
         # Another argument may say which kind this one is: text that fits here alone may not fit this call.
-        if isinstance(value, str) and _only_fits({**read, name: _literal(value)}, read, schema):
-            read[name] = _literal(value)
+        if isinstance(value, str) and not isinstance(literal := _literal(value), str):
+            changed = {**read, name: literal}
+            read = changed if schema.accepts_all(changed) and not schema.accepts_all(read) else read
     return read
-
-
-def _only_fits(changed: dict[str, Any], arguments: dict[str, Any], schema: ArgumentSchema) -> bool:
-    return schema.accepts_all(changed) and not schema.accepts_all(arguments)
 
 
 def _read(name: str, text: str, arguments: dict[str, Any], schema: ArgumentSchema, nulls: Collection[str]) -> Any:

@@ -112,7 +112,10 @@ class _InlineWorker:
     async def close(self) -> None:
         self._workers.discard(self)
         with contained():
-            await self._run(self._close, "Closing the environment", self._bounds.close_seconds)
+            await self._run(self._closing(), "Closing the environment", self._bounds.close_seconds)
+
+    def _closing(self) -> Work:
+        return self._close
 
     def _close(self) -> Any:
         began = time.monotonic()
@@ -155,9 +158,10 @@ class _ThreadWorker(_InlineWorker):
         # An abandoned thread closes the environment itself when its call is done.
         self._workers.discard(self)
         if not self._left:
-            work = self._instance.close()
-            with contained():
-                await self._run(work, "Closing the environment", self._bounds.close_seconds)
+            await super().close()
+
+    def _closing(self) -> Work:
+        return self._instance.close()
 
     async def _run(self, work: Work, what: str = "", seconds: float | None = None) -> Any:
         function = getattr(work, "func", work)
