@@ -152,12 +152,13 @@ class MazeEnvironment(Environment):
 
     def _words(self) -> str:
         marks = {direction: self._marks[way] for direction, way in _around(self._here) if way in self._maze.ways}
-        new = ", ".join(direction for direction in marks if not marks[direction]) or "none"
-        used = ", ".join(direction for direction in sorted(marks, key=marks.__getitem__) if marks[direction]) or "none"
+        new = [direction for direction in marks if not marks[direction]]
+        used = [direction for direction in sorted(marks, key=marks.__getitem__) if marks[direction]]
+        ways = [f"{name} ways: {', '.join(found)}." for name, found in (("New", new), ("Used", used)) if found]
         down, right = self._maze.exit[0] - self._here[0], self._maze.exit[1] - self._here[1]
         parts = [f"{abs(down)} {'down' if down > 0 else 'up'}"] * bool(down)
         parts += [f"{abs(right)} {'right' if right > 0 else 'left'}"] * bool(right)
-        return f"The exit is {' and '.join(parts)}. Used ways: {used}. New ways: {new}."
+        return f"The exit is {' and '.join(parts)}. {' '.join(ways)}"
 
 
 def _next(cell: _Cell, direction: str) -> _Cell:

@@ -4,9 +4,10 @@ import asyncio
 from pathlib import Path
 
 from envport.checker import check_environment
-from envport.episodes import Episodes
+from envport.episodes import Episodes, OpenRequest
 from envport.errors import InvalidArguments
 from envport.registry import load
+from envport.types import Choice
 
 REFERENCE = f"{Path(__file__).parent / 'guess_number.py'}:GuessNumber"
 
@@ -18,7 +19,7 @@ async def play() -> None:
 
     episodes = Episodes({spec.name: spec})
     async with episodes.run():
-        episode = await episodes.open(spec.name, principal="example", seed=7)
+        episode = await episodes.open_episode(OpenRequest(spec.name, "example", Choice(seed=7)))
         print(episode.first_observation.text)
 
         # What breaks the schema never reaches the environment, and the message says what is allowed.

@@ -16,7 +16,7 @@ from envport.access import Access, HostPolicy, Principal
 from envport.access import Scope as AccessScope
 from envport.clock import Clock
 from envport.environment import RuntimeKind
-from envport.episodes import Episodes, EpisodeTable, Limits, LocalTable, WatchedTable
+from envport.episodes import Episodes, EpisodeTable, Limits, WatchedTable
 from envport.errors import ConfigurationError, PermissionDenied, Unauthenticated
 from envport.http.problems import problem
 from envport.http.routes import METRICS, PRINCIPAL_KEY, PROBES, ControlPlane, control_plane
@@ -75,10 +75,9 @@ class Gateway:
         self._metrics = Metrics()
         episodes: Episodes | None = None
         if table is None:
-            episodes = Episodes(
+            table = episodes = Episodes(
                 _by_name(environments), limits, clock, trajectories, runtime, observer=self._metrics.observer
             )
-            table = LocalTable(episodes)
         self.table: EpisodeTable = WatchedTable(table, self._metrics.observer, clock)
         self._metrics.look_at(self.table, episodes)
         self._mcp = McpSurface(self.table)

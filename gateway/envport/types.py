@@ -13,6 +13,8 @@ from typing_extensions import TypeVar
 
 __all__ = [
     "CALL_ID_KEY",
+    "Choice",
+    "ChosenTask",
     "ContentBlock",
     "EnvironmentInfo",
     "EpisodeInfo",
@@ -104,6 +106,25 @@ class Task(_Wire):
             return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
         except (ValueError, RecursionError):
             return {"envport/unshown": "this metadata cannot be written as JSON"}
+
+
+ChosenTask = int | Task | Mapping[str, Any]
+"""Index of a task in its split, or a task that the caller supplies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to play: a split, a task and a seed.
+
+    Attributes:
+        split: The split to take the task from; the first one if not given.
+        task: The task. If the environment has tasks and none is given, the seed selects one.
+        seed: The seed; a random one is drawn if not given.
+    """
+
+    split: str | None = None
+    task: ChosenTask | None = None
+    seed: int | None = None
 
 
 class Observation(_Wire):

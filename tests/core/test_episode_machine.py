@@ -12,6 +12,7 @@ from anyio.from_thread import start_blocking_portal
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+from opening import close_episode, open_episode, start_over
 
 from envport import Environment, Step, Task, ToolError, tool
 from envport.clock import ManualClock
@@ -114,9 +115,9 @@ class EpisodeMachine(RuleBasedStateMachine):
     def open(self, seed: int) -> Known | None:
         if self.live >= CAPACITY:
             with pytest.raises(AtCapacity):
-                self.do(self.table.open, "machine", principal="me", seed=seed)
+                self.do(open_episode, self.table, "machine", seed=seed)
             return None
-        episode = self.do(self.table.open, "machine", principal="me", seed=seed)
+        episode = self.do(open_episode, self.table, "machine", seed=seed)
         known = Known(episode, first=episode.first_observation.text)
         self.known.append(known)
         return known
@@ -144,7 +145,7 @@ class EpisodeMachine(RuleBasedStateMachine):
 
     def remembered(self, known: Known) -> bool:
         try:
-            return self.table.look_up(known.episode.handle, "me") is known.episode
+            return self.table.episode(known.episode.handle, "me") is known.episode
         except UnknownEpisode:
             return False
 
@@ -198,18 +199,14 @@ class EpisodeMachine(RuleBasedStateMachine):
     def reset(self, known: Known | None) -> None:
         if known is None:
             return
-        if known.status in ("closed", "expired"):
+        if known.status in ("closed", "expired") or known.forgotten:
             with pytest.raises(UnknownEpisode):
-                self.do(self.table.reset, known.episode)
-            known.idle = 0.0
-        elif known.forgotten:
-            with pytest.raises((UnknownEpisode, AtCapacity)):
-                self.do(self.table.reset, known.episode)
+                self.do(start_over, self.table, known.episode)
         elif not known.live and self.live >= CAPACITY:
             with pytest.raises(AtCapacity):
-                self.do(self.table.reset, known.episode)
+                self.do(start_over, self.table, known.episode)
         else:
-            self.do(self.table.reset, known.episode)
+            self.do(start_over, self.table, known.episode)
             known.status, known.steps, known.counted, known.refused, known.idle = "running", 0, 0, 0, 0.0
             assert known.episode.first_observation.text == known.first
 
@@ -217,7 +214,11 @@ class EpisodeMachine(RuleBasedStateMachine):
     def close(self, known: Known | None) -> None:
         if known is None:
             return
-        self.portal.call(self.table.close_soon, known.episode)
+        if known.forgotten:
+            with pytest.raises(UnknownEpisode):
+                self.do(close_episode, self.table, known.episode)
+            return
+        self.do(close_episode, self.table, known.episode)
         self.settle()
         if known.status != "expired":
             known.status = "closed"

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import anyio
 import pytest
+from opening import close_episode, open_episode, start_over
 
 from envport import Environment, Progress, Step, Task, ToolDefinition, ToolError, tool
 from envport.clock import ManualClock
@@ -148,7 +149,7 @@ async def episodes(clock: ManualClock | None = None, **limits: Any) -> AsyncIter
 
 
 async def opened(table: Episodes, environment: str = "play", **wanted: Any) -> Episode:
-    return await table.open(environment, principal=ME, **wanted)
+    return await open_episode(table, environment, ME, **wanted)
 
 
 async def text(episode: Episode, tool: str, **arguments: Any) -> str:
@@ -207,7 +208,7 @@ async def test_what_cannot_be_opened_takes_no_place(
 ) -> None:
     async with episodes() as table:
         with pytest.raises(error, match=complaint):
-            await table.open(**{"environment": "play", **wanted}, principal=ME)
+            await opened(table, **wanted)
         assert table.live == 0
 
 
@@ -245,7 +246,7 @@ async def test_who_goes_away_while_the_environment_begins_leaves_nothing_behind(
     table = Episodes({"slow": EnvironmentDefinition("slow", Slow)}, Limits(), ManualClock())
     async with table.run():
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(table.open, "slow", principal=ME))
+            tasks.start_soon(open_episode, table, "slow", ME)
             await anyio.wait_all_tasks_blocked()
             assert (table.live, Slow.living) == (1, 1)
             tasks.cancel_scope.cancel()
@@ -259,7 +260,7 @@ async def test_two_resets_of_an_ended_episode_take_one_place() -> None:
         await episode.call("stop", {"how": "terminated"})
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
-                tasks.start_soon(table.reset, episode)
+                tasks.start_soon(start_over, table, episode)
         assert (table.live, Play.living, episode.info().resets) == (1, 1, 3)
 
 
@@ -269,14 +270,14 @@ async def test_a_reset_whose_caller_goes_away_is_finished() -> None:
         made: list[Episode] = []
 
         async def open_one() -> None:
-            made.append(await table.open("slow", principal=ME))
+            made.append(await open_episode(table, "slow", ME))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(open_one)
             await anyio.wait_all_tasks_blocked()
             GATES[-1].set()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(table.reset, made[0])
+            tasks.start_soon(start_over, table, made[0])
             await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
             GATES[-1].set()
@@ -295,11 +296,11 @@ async def test_state_and_counts() -> None:
         await text(episode, "look")
         result = await episode.call("count", {"by": -2})
         assert (result.step, result.reward, result.is_error, result.outcome) == (5, -2.0, False, None)
-        info = episode.info(idle_seconds=60)
+        info = episode.info()
         assert (info.status, info.outcome, info.steps, info.errors) == ("running", None, 5, 0)
         assert (info.rewards, info.reward) == ([1, 1, 1, None, -2], 1.0)
-        assert info.expires_in == 60
-        assert episode.request.reward_in_meta
+        assert info.expires_in == table.limits.idle_seconds
+        assert result.reward_in_meta
 
 
 async def test_an_episode_without_a_reward_signal_has_none() -> None:
@@ -381,7 +382,7 @@ async def test_an_ended_episode_says_how_it_ended_and_frees_its_place(how: str, 
         with pytest.raises(EpisodeOver, match=rf"over and takes no more calls\. It (was )?{status} after 1 step"):
             await text(episode, "count")
         # It can still be looked at, and another one has room.
-        assert table.look_up(episode.handle, ME).info().reward == 0.5
+        assert table.episode(episode.handle, ME).info().reward == 0.5
         await opened(table)
 
 
@@ -443,7 +444,7 @@ class Careless(Environment):
 async def test_what_is_recorded_is_what_the_player_sent(name: str) -> None:
     table = Episodes({"careless": EnvironmentDefinition("careless", Careless)}, Limits(), ManualClock())
     async with table.run():
-        episode = await table.open("careless", principal=ME)
+        episode = await open_episode(table, "careless", ME)
         assert await text(episode, name, items=[1], thing={}) == "changed"
         _, (record,), _ = await table.trajectories.read(episode.handle)
         assert record.arguments == {"items": [1], "thing": {}}
@@ -469,7 +470,7 @@ class WrappedThreaded(Wrapped):
 async def test_what_a_tool_returns_is_awaited_in_every_runtime(cls: type[Environment]) -> None:
     table = Episodes({"wrapped": EnvironmentDefinition("wrapped", cls)}, Limits(), ManualClock())
     async with table.run():
-        assert await text(await table.open("wrapped", principal=ME), "wrapped") == "awaited"
+        assert await text(await open_episode(table, "wrapped", ME), "wrapped") == "awaited"
 
 
 # One call at a time.
@@ -545,18 +546,18 @@ async def test_a_call_that_waits_its_turn_and_goes_away_never_happens() -> None:
 async def test_a_closed_episode_is_unknown_to_players_and_still_to_be_looked_at() -> None:
     async with episodes() as table:
         episode = await opened(table)
-        table.close_soon(episode)
+        await close_episode(table, episode)
         await anyio.wait_all_tasks_blocked()
         assert Play.living == 0
         assert table.live == 0
-        for attempt in (lambda: table.find(episode.handle, ME), lambda: table.look_up(episode.handle, "you")):
+        for attempt in (lambda: table.find(episode.handle, ME), lambda: table.episode(episode.handle, "you")):
             with pytest.raises(UnknownEpisode):
                 attempt()
         with pytest.raises(UnknownEpisode):
             await text(episode, "count")
         with pytest.raises(UnknownEpisode):
-            await table.reset(episode)
-        info = table.look_up(episode.handle, ME).info(idle_seconds=9)
+            await start_over(table, episode)
+        info = table.episode(episode.handle, ME).info()
         assert (info.status, info.expires_in) == ("closed", None)
 
 
@@ -566,8 +567,8 @@ async def test_closing_waits_for_the_call_that_runs() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(text, episode, "wait")
             await anyio.wait_all_tasks_blocked()
-            table.close_soon(episode)
-            table.close_soon(episode)
+            await close_episode(table, episode)
+            await close_episode(table, episode)
             await anyio.wait_all_tasks_blocked()
             assert Play.living == 1
             GATES[0].set()
@@ -579,7 +580,7 @@ async def test_closing_keeps_the_outcome_of_what_has_ended() -> None:
     async with episodes() as table:
         episode = await opened(table)
         await episode.call("stop", {"how": "terminated"})
-        table.close_soon(episode)
+        await close_episode(table, episode)
         info = episode.info()
         assert info.status == "closed"
         assert info.outcome is not None
@@ -602,7 +603,7 @@ async def test_unknown_and_foreign_handles_look_alike(handle: str) -> None:
         episode = await opened(table)
         messages: set[str] = set()
         for one, principal in ((handle, ME), (episode.handle, "you")):
-            for ask in (table.find, table.look_up):
+            for ask in (table.find, table.episode):
                 with pytest.raises(UnknownEpisode) as caught:
                     ask(one, principal)
                 messages.add(str(caught.value))
@@ -636,17 +637,17 @@ async def test_a_reset_starts_over_with_the_same_task_and_seed() -> None:
         episode = await opened(table, seed=3)
         before = episode.first_observation
         await text(episode, "count")
-        await table.reset(episode)
+        await start_over(table, episode)
         assert episode.first_observation == before
         assert await text(episode, "count") == "1"
         info = episode.info()
         assert (info.resets, info.steps, info.rewards) == (1, 1, [1.0])
-        await table.reset(episode, seed=4)
+        await start_over(table, episode, seed=4)
         assert episode.info().seed == 4
         assert episode.info().task == info.task
-        await table.reset(episode, split="test")
+        await start_over(table, episode, split="test")
         assert episode.info().task == Task(id="last")
-        await table.reset(episode, task=0)
+        await start_over(table, episode, task=0)
         assert (episode.info().split, episode.info().task_index) == ("test", 0)
         assert Play.living == 1
         assert len((await table.trajectories.read(episode.handle))[1]) == 0
@@ -658,7 +659,7 @@ async def test_a_bad_reset_changes_nothing() -> None:
         await text(episode, "count")
         for wanted in ({"task": 99}, {"split": "no"}, {"seed": -1}):
             with pytest.raises((UnknownTask, InvalidRequest)):
-                await table.reset(episode, **wanted)
+                await start_over(table, episode, **wanted)
         assert await text(episode, "count") == "2"
 
 
@@ -669,7 +670,7 @@ async def test_an_ended_or_failed_episode_can_start_over(tool: str, arguments: d
         with suppress(EpisodeFailed):
             await episode.call(tool, arguments)
         assert table.live == 0
-        await table.reset(episode)
+        await start_over(table, episode)
         assert (table.live, episode.info().status, episode.info().outcome) == (1, "running", None)
         assert await text(episode, "count") == "1"
 
@@ -680,12 +681,12 @@ async def test_starting_over_needs_room() -> None:
         await episode.call("stop", {"how": "terminated"})
         other = await opened(table)
         with pytest.raises(AtCapacity):
-            await table.reset(episode)
+            await start_over(table, episode)
         assert episode.status == "terminated"
-        await table.reset(other)
-        table.close_soon(other)
+        await start_over(table, other)
+        await close_episode(table, other)
         await anyio.wait_all_tasks_blocked()
-        await table.reset(episode)
+        await start_over(table, episode)
         assert await text(episode, "count") == "1"
 
 
@@ -696,12 +697,12 @@ async def test_a_reset_that_its_caller_leaves_keeps_no_place() -> None:
             tasks.start_soon(text, episode, "wait")
             await anyio.wait_all_tasks_blocked()
             async with anyio.create_task_group() as resetting:
-                resetting.start_soon(table.reset, episode)
+                resetting.start_soon(start_over, table, episode)
                 await anyio.wait_all_tasks_blocked()
                 resetting.cancel_scope.cancel()
             GATES[0].set()
         assert await text(episode, "count") == "1"
-        table.close_soon(episode)
+        await close_episode(table, episode)
         await anyio.wait_all_tasks_blocked()
         assert table.live == 0
 
@@ -715,14 +716,14 @@ async def test_closing_while_a_reset_waits_for_room_keeps_no_place() -> None:
 
         async def reset() -> None:
             with pytest.raises(UnknownEpisode):
-                await table.reset(episode)
+                await start_over(table, episode)
             outcome.append("refused")
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(reset)
             await anyio.wait_all_tasks_blocked()
-            table.close_soon(episode)
-            table.close_soon(other)
+            await close_episode(table, episode)
+            await close_episode(table, other)
         await anyio.wait_all_tasks_blocked()
         assert outcome == ["refused"]
         assert table.live == 0
@@ -738,7 +739,7 @@ async def test_an_episode_that_idles_expires_and_is_forgotten_later() -> None:
         for _ in range(3):
             await clock.advance(60)
             await text(used, "count")
-        info = table.look_up(idle.handle, ME).info()
+        info = table.episode(idle.handle, ME).info()
         assert info.status == "expired"
         assert info.outcome is not None
         assert (info.outcome.reason, info.outcome.infrastructure) == ("expired", True)
@@ -748,7 +749,7 @@ async def test_an_episode_that_idles_expires_and_is_forgotten_later() -> None:
             table.find(idle.handle, ME)
         await clock.advance(100)
         with pytest.raises(UnknownEpisode):
-            table.look_up(idle.handle, ME)
+            table.episode(idle.handle, ME)
         assert (await table.trajectories.read(idle.handle))[1] == []
 
 
@@ -773,10 +774,10 @@ async def test_only_so_many_ended_episodes_are_remembered() -> None:
         await anyio.wait_all_tasks_blocked()
         for episode in ended[:2]:
             with pytest.raises(UnknownEpisode):
-                table.look_up(episode.handle, ME)
+                table.episode(episode.handle, ME)
             assert (await table.trajectories.read(episode.handle))[1] == []
         for episode in ended[2:]:
-            assert table.look_up(episode.handle, ME) is episode
+            assert table.episode(episode.handle, ME) is episode
 
 
 # Limits.
@@ -805,7 +806,7 @@ async def test_a_principal_has_a_limit_of_its_own() -> None:
         with pytest.raises(AtCapacity, match="your 1 episodes") as caught:
             await opened(table)
         assert caught.value.retry_after >= 1
-        await table.open("play", principal="you")
+        await open_episode(table, "play", "you")
 
 
 class Scarce(Play):
@@ -827,14 +828,14 @@ async def test_an_environment_has_a_limit_of_its_own(limits: dict[str, Any], mos
     specs = {"scarce": EnvironmentDefinition("scarce", Scarce), "play": EnvironmentDefinition("play", Play)}
     table = Episodes(specs, Limits(wait_seconds=0, **limits))
     async with table.run():
-        held = [await table.open("scarce", principal=ME) for _ in range(most)]
+        held = [await open_episode(table, "scarce", ME) for _ in range(most)]
         with pytest.raises(AtCapacity, match=f"all {most} episodes of environment 'scarce'"):
-            await table.open("scarce", principal="you")
-        await table.open("play", principal=ME)
+            await open_episode(table, "scarce", "you")
+        await open_episode(table, "play", ME)
         await held[0].call("stop", {"how": "terminated"})
-        await table.open("scarce", principal="you")
+        await open_episode(table, "scarce", "you")
         with pytest.raises(AtCapacity, match="of environment 'scarce'"):
-            await table.reset(held[0])
+            await start_over(table, held[0])
 
 
 def test_a_limit_for_an_environment_that_is_not_served_is_refused() -> None:
@@ -863,10 +864,10 @@ async def test_a_drain_waits_for_the_live_ones_and_refuses_new_ones() -> None:
             assert refused == ["waiting"]
             assert table.draining
             await over.call("stop", {"how": "terminated"})
-            for work in (partial(opened, table), partial(table.reset, over)):
+            for work in (partial(opened, table), partial(start_over, table, over)):
                 with pytest.raises(Draining):
                     await work()
-            await table.reset(live)
+            await start_over(table, live)
             assert await text(live, "count") == "1"
             await live.call("stop", {"how": "terminated"})
         assert (live.status, table.live) == ("terminated", 0)

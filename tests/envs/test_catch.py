@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Literal
 
 import pytest
+from opening import open_episode
 
 from envport import Task
 from envport.episodes import Episode, Episodes
@@ -27,7 +28,7 @@ async def table(reference: str = "catch") -> AsyncIterator[Episodes]:
 
 
 async def opened(episodes: Episodes, **wanted: Any) -> Episode:
-    return await episodes.open("catch", principal="me", **wanted)
+    return await open_episode(episodes, "catch", **wanted)
 
 
 def columns(text: str) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from opening import open_episode
 
 from envport.episodes import CallResult, Episode, Episodes
 from envport.errors import EpisodeFailed, InvalidArguments
@@ -20,7 +21,7 @@ from envport.registry import load
 async def showcase(reference: str = "showcase") -> AsyncIterator[Episode]:
     episodes = Episodes({"showcase": load(reference)})
     async with episodes.run():
-        yield await episodes.open("showcase", principal="me", seed=1)
+        yield await open_episode(episodes, "showcase", seed=1)
 
 
 async def call(episode: Episode, tool: str, **arguments: Any) -> CallResult:

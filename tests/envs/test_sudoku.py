@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from opening import open_episode
 
 from envport import Task
 from envport.episodes import Episode, Episodes
@@ -26,7 +27,7 @@ async def table(reference: str = SMALL) -> AsyncIterator[Episodes]:
 
 
 async def opened(episodes: Episodes, **wanted: Any) -> Episode:
-    return await episodes.open("sudoku", principal="me", **wanted)
+    return await open_episode(episodes, "sudoku", **wanted)
 
 
 def board(text: str) -> dict[tuple[int, int], int]:

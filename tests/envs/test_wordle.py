@@ -14,6 +14,8 @@ import pytest
 
 pytest.importorskip("textarena")
 
+from opening import open_episode
+
 from envport.episodes import Episode, Episodes
 from envport.errors import InvalidArguments, InvalidOption, MissingExtra
 from envport.registry import load
@@ -28,11 +30,11 @@ async def table(reference: str = "wordle") -> AsyncIterator[Episodes]:
 
 
 async def opened(episodes: Episodes, **wanted: Any) -> Episode:
-    return await episodes.open("wordle", principal="me", **wanted)
+    return await open_episode(episodes, "wordle", **wanted)
 
 
 def secret_of(episode: Episode) -> str:
-    task = episode.request.task
+    task = episode.start.task
     assert task is not None
     return str(wordle._rules().word_list[task.metadata["word"]])
 

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from environments import Tracked
 from harness import ERAS, Era, Raw, connect, running, texts
+from opening import open_episode, start_over
 
 from envport import AsyncClient, Client, Environment, Step, Task, tool
 from envport.access import Access
@@ -138,16 +139,16 @@ async def test_a_reset_that_waits_for_the_last_call_takes_a_place_of_its_own():
     Slow.entered, Slow.leave = anyio.Event(), anyio.Event()
     table = Episodes({"slow": EnvironmentDefinition("slow", Slow)}, Limits(max_episodes=1, wait_seconds=0))
     async with table.run():
-        episode = await table.open("slow", principal="a")
+        episode = await open_episode(table, "slow", "a")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(episode.call, "end", {})
             await Slow.entered.wait()
-            tasks.start_soon(lambda: table.reset(episode))
+            tasks.start_soon(start_over, table, episode)
             await anyio.wait_all_tasks_blocked()
             Slow.leave.set()
         assert (episode.status, table.live) == ("running", 1)
         with pytest.raises(AtCapacity):
-            await table.open("slow", principal="a")
+            await open_episode(table, "slow", "a")
 
 
 def test_headers_that_name_who_asks_must_not_come_twice():

@@ -19,9 +19,10 @@ from runtime_environments import Faulty
 from envport import AsyncClient, Client, Environment, Task, tool
 from envport.clock import ManualClock
 from envport.cluster.host import Host
+from envport.cluster.messages import HostMessage
 from envport.cluster.settings import ClusterSettings
 from envport.cluster.table import ClusterTable
-from envport.episodes import Episodes, Limits, LocalTable, WatchedTable
+from envport.episodes import Episodes, Limits, OpenRequest, WatchedTable
 from envport.errors import AtCapacity, EpisodeFailed, error_from_code
 from envport.metrics import Metrics
 from envport.registry import EnvironmentDefinition
@@ -199,9 +200,9 @@ async def test_a_call_whose_caller_went_away_is_counted_as_such():
     Gate.rearm()
     metrics = Metrics()
     episodes = Episodes({"gate": GATE}, observer=metrics.observer)
-    table = WatchedTable(LocalTable(episodes), metrics.observer)
+    table = WatchedTable(episodes, metrics.observer)
     async with table.run():
-        found = table.find((await table.open("gate", principal="me")).handle, "me")
+        found = table.find((await table.open(OpenRequest("gate", "me"))).handle, "me")
         first = asyncio.create_task(table.call(found, "wait", {}))
         assert await asyncio.to_thread(Gate.entered.acquire, timeout=30)
         second = asyncio.create_task(table.call(found, "wait", {}))
@@ -372,15 +373,14 @@ class HostHere:
     async def ask(
         self,
         host: str,
-        method: str,
-        fields: dict[str, Any],
+        message: HostMessage[Any],
         life: str | None = None,
         progress: ProgressSink | None = None,
     ) -> Any:
-        answer = await self._host.ask(method, life, fields)
+        answer = await self._host.ask(message, life)
         if answer.error is not None:
-            code, message, more = answer.error
-            raise error_from_code(code, message, **more)
+            code, text, more = answer.error
+            raise error_from_code(code, text, **more)
         return answer.value
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 from harness import running
+from opening import close_episode, open_episode, start_over
 from runtime_environments import SECRET, Everything, Gentle
 from runtimes import KINDS, play, serving
 
@@ -56,9 +57,10 @@ async def attempt(episode: Episode, tool: str, arguments: dict[str, Any]) -> Cal
 async def story(kind: RuntimeKind, seed: int = 3) -> dict[str, Any]:
     """Everything that comes of a script."""
     async with serving(EVERYTHING, runtime=kind) as episodes:
-        episode = await episodes.open("everything", principal="me", seed=seed)
+        episode = await open_episode(episodes, "everything", seed=seed)
         results = [await attempt(episode, tool, arguments) for tool, arguments in SCRIPT]
-        info = episode.info().model_dump(exclude={"episode_id", "created_at", "ended_at", "environment_seconds"})
+        differs = {"episode_id", "created_at", "ended_at", "expires_in", "environment_seconds"}
+        info = episode.info().model_dump(exclude=differs)
         _, records, _ = await episodes.trajectories.read(episode.handle)
         return {
             "first": episode.first_observation,
@@ -90,11 +92,11 @@ async def test_the_same_seed_gives_the_same_and_another_another(kind: RuntimeKin
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_reset_starts_over(kind: RuntimeKind):
     async with serving(EVERYTHING, runtime=kind) as episodes:
-        episode = await episodes.open("everything", principal="me", seed=5)
+        episode = await open_episode(episodes, "everything", seed=5)
         drawn = await play(episode, "draw")
-        await episodes.reset(episode)
+        await start_over(episodes, episode)
         assert await play(episode, "draw") == drawn
-        await episodes.reset(episode, seed=6)
+        await start_over(episodes, episode, seed=6)
         assert await play(episode, "draw") != drawn
 
 
@@ -102,7 +104,7 @@ async def test_a_reset_starts_over(kind: RuntimeKind):
 async def test_tasks_arrive_whole(kind: RuntimeKind):
     task = Task(id="t", prompt="Do it.", metadata={"answer": [1, 2.5, None, "\ud800", {"deep": True}]})
     async with serving(EVERYTHING, runtime=kind) as episodes:
-        episode = await episodes.open("everything", principal="me", task=task, seed=1)
+        episode = await open_episode(episodes, "everything", task=task, seed=1)
     assert episode.first_observation.structured_content is not None
     given = episode.first_observation.structured_content["task"]
     assert given["metadata"]["answer"][:3] == [1, 2.5, None]
@@ -112,7 +114,7 @@ async def test_tasks_arrive_whole(kind: RuntimeKind):
 async def test_options_arrive_as_their_types(kind: RuntimeKind):
     spec = load("runtime_environments:Everything?greeting=Hi&numbers=[3,4]&folder=/tmp")
     async with serving(spec, runtime=kind) as episodes:
-        episode = await episodes.open("everything", principal="me")
+        episode = await open_episode(episodes, "everything")
         assert episode.first_observation.text.startswith("Hi")
         (block,) = (await episode.call("options", {})).observation.content
     assert block["text"] == '{"options": [[3, 4], "/tmp", "PosixPath"]}'
@@ -124,7 +126,7 @@ async def test_what_breaks_ends_the_episode_and_says_nothing_of_the_inside(
     kind: RuntimeKind, tool: str, caplog: pytest.LogCaptureFixture
 ):
     async with serving(EVERYTHING, runtime=kind) as episodes:
-        episode = await episodes.open("everything", principal="me")
+        episode = await open_episode(episodes, "everything")
         await episode.call("earn", {"reward": 1.0})
         with pytest.raises(EpisodeFailed) as failed:
             await episode.call(tool, {})
@@ -148,7 +150,7 @@ async def test_an_environment_says_that_what_it_stands_on_has_failed(
     kind: RuntimeKind, spec: EnvironmentDefinition, caplog: pytest.LogCaptureFixture
 ):
     async with serving(spec, runtime=kind) as episodes:
-        episode = await episodes.open(spec.name, principal="me")
+        episode = await open_episode(episodes, spec.name)
         with pytest.raises(EpisodeFailed, match=r"has failed\. The episode has ended") as failed:
             await episode.call("lose", {})
         assert episodes.live == 0
@@ -169,7 +171,7 @@ def starting(how: str) -> Task:
 async def test_the_same_while_it_begins(kind: RuntimeKind):
     async with serving(EVERYTHING, runtime=kind) as episodes:
         with pytest.raises(EpisodeFailed, match="has failed"):
-            await episodes.open("everything", principal="me", task=starting("lose"))
+            await open_episode(episodes, "everything", task=starting("lose"))
         assert episodes.live == 0
 
 
@@ -181,14 +183,14 @@ async def test_a_task_that_the_environment_refuses_is_the_callers_mistake(
         for _ in range(2):
             # The place is given back each time.
             with pytest.raises(InvalidRequest, match="There is no such level"):
-                await episodes.open("everything", principal="me", task=starting("refuse"))
-        episode = await episodes.open("everything", principal="me", task=starting("well"))
+                await open_episode(episodes, "everything", task=starting("refuse"))
+        episode = await open_episode(episodes, "everything", task=starting("well"))
         with pytest.raises(InvalidRequest, match="There is no such level"):
-            await episodes.reset(episode, task=starting("refuse"))
+            await start_over(episodes, episode, task=starting("refuse"))
         assert episode.outcome is not None
         assert (episode.status, episode.outcome.reason, episode.reward) == ("failed", "refused", None)
         assert episodes.live == 0
-        await episodes.reset(episode, task=starting("well"))
+        await start_over(episodes, episode, task=starting("well"))
         assert episode.status == "running"
         await episode.call("draw", {})
     assert not caplog.records, "a mistake of the caller's is no fault to be logged"
@@ -214,7 +216,7 @@ async def test_progress_arrives_in_order_and_only_where_it_was_asked_for(kind: R
         heard.append((progress, total, message))
 
     async with serving(EVERYTHING, runtime=kind) as episodes:
-        episode = await episodes.open("everything", principal="me")
+        episode = await open_episode(episodes, "everything")
         await episode.call("toil", {"steps": 3}, hear)
         await episode.call("toil", {"steps": 3})
     assert heard == [(1, 3, "step 1"), (2, 3, "step 2"), (3, None, None)]
@@ -223,18 +225,18 @@ async def test_progress_arrives_in_order_and_only_where_it_was_asked_for(kind: R
 @pytest.mark.parametrize("kind", KINDS)
 async def test_async_environments_have_an_event_loop_that_runs_on(kind: RuntimeKind):
     async with serving(GENTLE, runtime=kind) as episodes:
-        episode = await episodes.open("gentle", principal="me")
+        episode = await open_episode(episodes, "gentle")
         assert [await play(episode, "next_tick") for _ in range(3)] == ["0", "1", "2"]
         assert (await episode.call("refuse", {})).is_error
         if kind != "thread":
             assert await play(episode, "at_once") == "at once"
-        episodes.close_soon(episode)
+        await close_episode(episodes, episode)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_async_call_past_its_deadline_ends_the_episode(kind: RuntimeKind):
     async with serving(GENTLE, runtime=kind, call_seconds=0.2) as episodes:
-        episode = await episodes.open("gentle", principal="me")
+        episode = await open_episode(episodes, "gentle")
         with pytest.raises(EpisodeFailed, match=r"longer than its limit of 0\.2 s"):
             await episode.call("hang", {})
         assert episode.outcome is not None
@@ -247,7 +249,7 @@ async def test_a_reset_past_its_deadline_ends_the_episode(kind: RuntimeKind):
     stuck = EnvironmentDefinition("stuck", Gentle, {"stuck": True})
     async with serving(stuck, runtime=kind, reset_seconds=3.0 if kind == "process" else 0.2) as episodes:
         with pytest.raises(EpisodeFailed, match="longer than its limit"):
-            await episodes.open("stuck", principal="me")
+            await open_episode(episodes, "stuck")
         assert episodes.live == 0
 
 

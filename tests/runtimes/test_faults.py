@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from opening import close_episode, open_episode, start_over
 from runtime_environments import SECRET, Everything, Faulty
 from runtimes import descendants, descriptors, play, serving
 
@@ -31,7 +32,7 @@ async def fails(episode: Episode, tool: str, **arguments: Any) -> float:
 
 
 async def open_some(episodes: Episodes, count: int = NEIGHBOURS) -> list[Episode]:
-    return list(await asyncio.gather(*(episodes.open("faulty", principal="me") for _ in range(count))))
+    return list(await asyncio.gather(*(open_episode(episodes, "faulty") for _ in range(count))))
 
 
 async def one_fails(reason: str, tool: str, limits: dict[str, float] | None = None, **arguments: Any) -> Episode:
@@ -161,7 +162,7 @@ async def test_an_episode_that_dies_between_two_calls_ends_by_itself():
         assert (victim.outcome.reason, victim.reward) == ("worker_lost", None)
         assert "SIGSEGV" in victim.outcome.message
         assert await play(other, "count") == "1"
-        await episodes.reset(victim)
+        await start_over(episodes, victim)
         assert await play(victim, "count") == "1", "it can be started over"
 
 
@@ -170,13 +171,13 @@ async def test_a_fault_while_opening_ends_the_episode(at_reset: str):
     spec = EnvironmentDefinition("faulty", Faulty, {"at_reset": at_reset})
     async with serving(spec, reset_seconds=3.0) as episodes:
         with pytest.raises(EpisodeFailed, match="exit code 7" if at_reset == "exit" else "limit of 3 s"):
-            await episodes.open("faulty", principal="me")
+            await open_episode(episodes, "faulty")
         assert episodes.live == 0
 
 
 async def test_an_observation_beyond_the_limit_of_a_message_fails_its_episode():
     async with serving(EnvironmentDefinition("everything", Everything), runtime="process") as episodes:
-        episode = await episodes.open("everything", principal="me")
+        episode = await open_episode(episodes, "everything")
         await fails(episode, "fill", characters=65 * 2**20)
         assert episode.outcome is not None
         assert episode.outcome.reason == "environment_error"
@@ -187,7 +188,7 @@ async def test_arguments_that_are_nested_too_deeply_are_refused():
     for _ in range(100_000):
         value = [value]
     async with serving(EnvironmentDefinition("everything", Everything), runtime="process") as episodes:
-        episode = await episodes.open("everything", principal="me")
+        episode = await open_episode(episodes, "everything")
         with pytest.raises(InvalidArguments, match="too deeply"):
             await episode.call("nest", {"value": value})
         assert await play(episode, "say", text="alive") == "alive"
@@ -198,7 +199,7 @@ async def test_closing_waits_for_the_call_that_is_running():
         (episode,) = await open_some(episodes, 1)
         running = asyncio.create_task(play(episode, "sleep", seconds=0.3))
         await asyncio.sleep(0)
-        episodes.close_soon(episode)
+        await close_episode(episodes, episode)
         assert await running == "slept"
     assert episode.status == "closed"
 
@@ -229,7 +230,7 @@ async def test_the_loss_of_the_zygote_ends_its_episodes_and_the_next_one_has_ano
                 await episode.call("sleep", {"seconds": 5.0})
             assert episode.outcome is not None
             assert episode.outcome.reason == "worker_lost"
-        again = await episodes.open("faulty", principal="me")
+        again = await open_episode(episodes, "faulty")
         assert await play(again, "count") == "1"
 
 
@@ -250,7 +251,7 @@ async def test_nothing_is_left_of_many_episodes():
                 *(play(episode, "count") for episode in some[8:]),
             )
             for episode in some:
-                episodes.close_soon(episode)
+                await close_episode(episodes, episode)
                 await episode.release()
         assert descriptors() == before
         # What was left behind dies after those who left it; the zygote buries it before it forks again.
@@ -268,7 +269,7 @@ def test_the_same_under_uvloop():
         await one_fails("deadline", "hold_the_gil", {"call_seconds": 0.5})
         await one_fails("worker_lost", "spoil", how="noise")
         async with serving(EnvironmentDefinition("everything", Everything), runtime="process") as episodes:
-            episode = await episodes.open("everything", principal="me")
+            episode = await open_episode(episodes, "everything")
             text = "ü" * 2_000_000
             assert await play(episode, "say", text=text) == text
             assert len(await play(episode, "fill", characters=5_000_000)) == 5_000_000

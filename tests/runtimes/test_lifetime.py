@@ -13,13 +13,14 @@ from typing import Any, ClassVar
 import anyio
 import pytest
 from harness import running, seat, texts
+from opening import open_episode, start_over
 from runtime_environments import Blocking, Closing, Drawing, Everything, Faulty, Lingering, Slumbering, Stubborn
 from runtimes import KINDS, descendants, play, serving
 
 from envport import Client, Environment, Step, Task, tool
 from envport.checker import check_environment
 from envport.clock import ManualClock
-from envport.episodes import EpisodeTable
+from envport.episodes import EpisodeTable, OpenRequest
 from envport.errors import EpisodeFailed, InvalidEnvironment
 from envport.registry import EnvironmentDefinition, load
 from envport.runtimes import kind_for, runtime_for
@@ -66,7 +67,7 @@ TIMED = EnvironmentDefinition("timed", Timed)
 async def test_an_episode_is_truncated_at_its_limit_of_time():
     clock = ManualClock()
     async with serving(TIMED, runtime="inline", clock=clock) as episodes:
-        episode = await episodes.open("timed", principal="me")
+        episode = await open_episode(episodes, "timed")
         await clock.advance(59)
         assert (await episode.call("step", {})).outcome is None
         await clock.advance(10)
@@ -75,7 +76,7 @@ async def test_an_episode_is_truncated_at_its_limit_of_time():
         assert not episode.outcome.infrastructure
         assert episode.reward == 1.0
         assert episodes.live == 0
-        await episodes.reset(episode)
+        await start_over(episodes, episode)
         await clock.advance(30)
         assert episode.status == "running", "a reset has its own time"
 
@@ -83,7 +84,7 @@ async def test_an_episode_is_truncated_at_its_limit_of_time():
 async def test_the_limit_of_time_can_be_set_when_serving():
     clock = ManualClock()
     async with serving(TIMED, runtime="inline", clock=clock, max_seconds=10.0) as episodes:
-        episode = await episodes.open("timed", principal="me")
+        episode = await open_episode(episodes, "timed")
         await clock.advance(11)
         assert episode.status == "truncated"
 
@@ -92,7 +93,7 @@ async def test_a_call_that_is_running_when_the_time_is_over_is_finished():
     Timed.rearm()
     clock = ManualClock()
     async with serving(TIMED, clock=clock) as episodes:
-        episode = await episodes.open("timed", principal="me")
+        episode = await open_episode(episodes, "timed")
         call = asyncio.create_task(episode.call("wait", {}))
         assert await asyncio.to_thread(Timed.inside.wait, 30)
         await clock.advance(61)
@@ -109,7 +110,7 @@ async def test_a_call_that_is_running_when_the_time_is_over_is_finished():
 async def test_a_thread_past_its_deadline_is_left_behind_and_closes_what_it_had():
     Timed.rearm()
     async with serving(TIMED, call_seconds=0.1) as episodes:
-        episode = await episodes.open("timed", principal="me")
+        episode = await open_episode(episodes, "timed")
         with pytest.raises(EpisodeFailed, match=r"limit of 0\.1 s"):
             await episode.call("wait", {})
         assert episode.outcome is not None
@@ -126,7 +127,7 @@ async def test_an_environment_is_closed_in_its_process_and_one_that_hangs_is_kil
     ]
     async with serving(*specs) as episodes:
         for spec in specs:
-            episode = await episodes.open(spec.name, principal="me")
+            episode = await open_episode(episodes, spec.name)
             result = await episode.call("finish", {})
             assert (result.reward, result.terminated) == (1.0, True)
             assert (episode.status, episode.reward) == ("terminated", 1.0)
@@ -147,7 +148,7 @@ async def until(condition: Any) -> None:
 )
 async def test_the_last_answer_comes_before_the_environment_is_closed(tmp_path: Path, kind: Any, cls: type[Any]):
     async with serving(EnvironmentDefinition("lingering", cls, {"folder": tmp_path}), runtime=kind) as episodes:
-        episode = await episodes.open("lingering", principal="me")
+        episode = await open_episode(episodes, "lingering")
         result = await episode.call("finish", {})
         assert (result.reward, result.terminated, episode.reward) == (1.0, True, 1.0)
         await until((tmp_path / "closing").exists)
@@ -161,10 +162,10 @@ async def test_the_last_answer_comes_before_the_environment_is_closed(tmp_path: 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_reset_waits_for_the_close_before_it(tmp_path: Path, kind: Any):
     async with serving(EnvironmentDefinition("lingering", Lingering, {"folder": tmp_path}), runtime=kind) as episodes:
-        episode = await episodes.open("lingering", principal="me")
+        episode = await open_episode(episodes, "lingering")
         await episode.call("finish", {})
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(episodes.reset, episode)
+            tasks.start_soon(start_over, episodes, episode)
             await until((tmp_path / "closing").exists)
             (tmp_path / "may close").touch()
         assert (tmp_path / "closed").exists()
@@ -174,7 +175,7 @@ async def test_a_reset_waits_for_the_close_before_it(tmp_path: Path, kind: Any):
 @pytest.mark.parametrize("kind", KINDS)
 async def test_closing_has_a_limit_of_its_own(tmp_path: Path, kind: Any):
     async with serving(EnvironmentDefinition("stubborn", Stubborn, {"folder": tmp_path}), runtime=kind) as episodes:
-        episode = await episodes.open("stubborn", principal="me")
+        episode = await open_episode(episodes, "stubborn")
         assert (await episode.call("finish", {})).terminated
         await until(lambda: episodes.live == 0)
         assert not (tmp_path / "closed").exists()
@@ -185,7 +186,7 @@ async def test_a_close_that_holds_up_the_gateway_is_named(tmp_path: Path, caplog
     async with serving(
         EnvironmentDefinition("slumbering", Slumbering, {"folder": tmp_path}), runtime="inline"
     ) as episodes:
-        episode = await episodes.open("slumbering", principal="me")
+        episode = await open_episode(episodes, "slumbering")
         await episode.call("finish", {})
     assert "environment slumbering held up the whole gateway for 0." in caplog.text
 
@@ -221,12 +222,12 @@ async def test_an_environment_of_a_file_runs_in_a_process(tmp_path: Path):
     )
     spec = load(f"{file}:Own")
     async with serving(spec) as episodes:
-        assert await play(await episodes.open("own", principal="me"), "hello") == "hello"
+        assert await play(await open_episode(episodes, "own"), "hello") == "hello"
     # What is loaded later is what was served, or nothing.
     file.write_text(file.read_text().replace("Greet.", "Greet twice."))
     async with serving(spec) as episodes:
         with pytest.raises(EpisodeFailed):
-            await episodes.open("own", principal="me")
+            await open_episode(episodes, "own")
 
 
 async def test_an_environment_that_no_other_process_can_find_says_so(caplog: pytest.LogCaptureFixture):
@@ -235,7 +236,7 @@ async def test_an_environment_that_no_other_process_can_find_says_so(caplog: pyt
 
     async with serving(EnvironmentDefinition("local", Local)) as episodes:
         with pytest.raises(EpisodeFailed):
-            await episodes.open("local", principal="me")
+            await open_episode(episodes, "local")
     assert "move it to the top of its module" in caplog.text
 
 
@@ -267,6 +268,7 @@ import asyncio, os, sys
 from envport import Environment, tool
 from envport.episodes import Episodes
 from envport.registry import EnvironmentDefinition
+from opening import open_episode
 from runtime_environments import Faulty
 
 class Own(Environment):
@@ -283,11 +285,11 @@ async def main():
     specs = {'faulty': EnvironmentDefinition('faulty', Faulty), 'own': EnvironmentDefinition('own', Own)}
     episodes = Episodes(specs)
     async with episodes.run():
-        own = await episodes.open('own', principal='me')
+        own = await open_episode(episodes, 'own')
         pids = [(await own.call('pid', {})).observation.text]
         calls = []
         for tool in ('hold_the_gil', 'ignore_signals', 'orphan'):
-            episode = await episodes.open('faulty', principal='me')
+            episode = await open_episode(episodes, 'faulty')
             pids.append(episode.first_observation.text)
             call = asyncio.create_task(episode.call(tool, {}))
             calls.append(call)
@@ -345,4 +347,4 @@ def test_the_control_plane_tells_how_an_episode_ended():
 async def _ended(table: EpisodeTable, handle: str) -> None:
     """Wait until the table knows of an end, by opening another episode, which the zygote does after telling of it."""
     while (await table.info(handle, "local")).status == "running":
-        await table.close((await table.open("faulty", principal="local")).handle, "local")
+        await table.close((await table.open(OpenRequest("faulty", "local"))).handle, "local")

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from envport.types import ContentBlock, EnvironmentInfo, Observation, Outcome, TaskPage
+from envport.types import Choice, ContentBlock, EnvironmentInfo, Observation, Outcome, TaskPage
 
-__all__ = ["CallReply", "EpisodeSource", "OpenRequest", "RolloutEpisode", "RolloutTarget"]
+__all__ = ["CallReply", "EpisodeSource", "RolloutEpisode", "RolloutTarget"]
 
 
 @dataclass(frozen=True)
@@ -38,33 +38,20 @@ class RolloutTarget:
 
 
 @dataclass(frozen=True)
-class OpenRequest:
-    """The choices for a new episode.
-
-    Attributes:
-        seed: The seed.
-        split: The split of the task.
-        task: Index of the task in the split, or a task of the caller's own.
-    """
-
-    seed: int | None = None
-    split: str | None = None
-    task: int | Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
 class RolloutEpisode:
     """An open episode.
 
     Attributes:
         episode_id: The handle.
         address: Where its calls go: an MCP URL at a gateway, or the handle in this process.
+        prompt: What the player is told to do.
         observation: The first observation.
         seed: The seed in use.
     """
 
     episode_id: str
     address: str
+    prompt: str
     observation: Observation
     seed: int
 
@@ -116,7 +103,7 @@ class EpisodeSource(Protocol):
         """
         ...
 
-    async def open(self, request: OpenRequest) -> RolloutEpisode:
+    async def open(self, choice: Choice) -> RolloutEpisode:
         """Open an episode.
 
         Raises:

@@ -10,9 +10,10 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from envport.backoff import Backoff
 from envport.errors import AtCapacity, EnvportError, GatewayUnreachable
-from envport.types import EnvironmentInfo
-from envport_bridges.rollouts.backend import EpisodeSource, OpenRequest, RolloutEpisode, RolloutTarget
+from envport.types import Choice, EnvironmentInfo
+from envport_bridges.rollouts.backend import EpisodeSource, RolloutEpisode, RolloutTarget
 from envport_bridges.rollouts.local import LocalEpisodes
 from envport_bridges.rollouts.loop import BackgroundLoop
 
@@ -22,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 _CLOSING_SECONDS = 5.0
 _LISTING_SECONDS = 60.0
 
@@ -66,18 +66,15 @@ class Connection:
             GatewayUnreachable: The gateway stayed unreachable.
             UnknownEnvironment: There is no such environment.
         """
-        deadline = self.now() + self.target.patience
-        wait = _FIRST_WAIT
+        backoff = Backoff(self.target.patience)
         while True:
             try:
                 return await self.source.describe()
             except GatewayUnreachable:
-                if self.now() + wait > deadline:
+                if not await backoff.wait():
                     raise
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
 
-    async def open(self, request: OpenRequest) -> RolloutEpisode:
+    async def open(self, choice: Choice) -> RolloutEpisode:
         """Open an episode. If the gateway is unreachable or full, wait up to the target's `patience`.
 
         After one episode has waited in vain, later ones try only once, until one succeeds. So a trainer that resets
@@ -86,18 +83,14 @@ class Connection:
         Raises:
             EnvportError: The episode could not be opened.
         """
-        deadline = self.now() + (0.0 if self._gave_up else self.target.patience)
-        wait = _FIRST_WAIT
+        backoff = Backoff(0.0 if self._gave_up else self.target.patience)
         while True:
             try:
-                episode = await self.source.open(request)
+                episode = await self.source.open(choice)
             except (AtCapacity, GatewayUnreachable) as error:
-                pause = min(error.retry_after, _LONGEST_WAIT) if isinstance(error, AtCapacity) else wait
-                if self.now() + pause > deadline:
+                if not await backoff.wait(error.retry_after if isinstance(error, AtCapacity) else 0.0):
                     self._gave_up = True
                     raise
-                await asyncio.sleep(pause)
-                wait = min(2 * wait, _LONGEST_WAIT)
                 continue
             self._gave_up = False
             self._hold(episode)

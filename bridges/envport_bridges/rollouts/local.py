@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from envport.episodes import Episodes, Limits
+from envport.episodes import Episodes, Found, Limits, OpenRequest
 from envport.errors import UnknownTask
 from envport.registry import EnvironmentDefinition, load
-from envport.types import EnvironmentInfo, EpisodeLimits, Split, TaskPage
-from envport_bridges.rollouts.backend import CallReply, OpenRequest, RolloutEpisode, RolloutTarget
+from envport.types import Choice, EnvironmentInfo, EpisodeLimits, Split, TaskPage
+from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
 
 __all__ = ["LocalEpisodes"]
 
@@ -68,23 +68,16 @@ class LocalEpisodes:
         tasks = [self._spec.task(split, index) for index in range(offset, min(offset + limit, total))]
         return TaskPage(split=split, total=total, offset=offset, tasks=tasks)
 
-    async def open(self, request: OpenRequest) -> RolloutEpisode:
+    async def open(self, choice: Choice) -> RolloutEpisode:
         """Open an episode."""
-        if isinstance(request.task, int) and request.split is None and self._spec.default_split is None:
+        if isinstance(choice.task, int) and choice.split is None and self._spec.default_split is None:
             raise UnknownTask(f"environment {self._spec.name!r} has no tasks")
-        episode = await self._episodes.open(
-            self._spec.name,
-            principal=_PRINCIPAL,
-            split=request.split,
-            task=request.task,
-            seed=request.seed,
-            reward_in_meta=True,
-        )
-        return RolloutEpisode(episode.handle, episode.handle, episode.first_observation, episode.request.seed)
+        opened = await self._episodes.open(OpenRequest(self._spec.name, _PRINCIPAL, choice, reward_in_meta=True))
+        return RolloutEpisode(opened.handle, opened.handle, opened.prompt, opened.observation, opened.seed)
 
     async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any]) -> CallReply:
         """Call a tool."""
-        result = await self._episodes.find(episode.episode_id, _PRINCIPAL).call(tool, arguments)
+        result = await self._episodes.call(self._found(episode), tool, arguments)
         return CallReply(
             content=result.observation.content,
             structured=result.observation.structured_content,
@@ -98,10 +91,13 @@ class LocalEpisodes:
 
     async def close(self, episode: RolloutEpisode) -> None:
         """Close an episode."""
-        self._episodes.close_soon(self._episodes.look_up(episode.episode_id, _PRINCIPAL))
+        await self._episodes.close(episode.episode_id, _PRINCIPAL)
 
     async def stop(self) -> None:
         """Close every episode."""
         self._stopping.set()
         if self._running is not None:
             await self._running
+
+    def _found(self, episode: RolloutEpisode) -> Found:
+        return self._episodes.find(episode.episode_id, _PRINCIPAL)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from envport.errors import EnvportError
-from envport_bridges.rollouts.backend import OpenRequest, RolloutEpisode
+from envport.types import Choice
+from envport_bridges.rollouts.backend import RolloutEpisode
 from envport_bridges.rollouts.connection import Connection
-from envport_bridges.trl.rows import request_of
+from envport_bridges.trl.rows import choice_of
 
 __all__ = ["Ahead", "OpeningPlan"]
 
@@ -28,23 +29,23 @@ class OpeningPlan:
     """Which episodes come, in which order.
 
     Attributes:
-        requests: The episodes of the dataset's rows, in order; the dataset begins again after the last.
+        choices: The episodes of the dataset's rows, in order; the dataset begins again after the last.
         generations: How often each row is played, one right after the other.
         episodes: How many episodes to keep open ahead.
     """
 
-    requests: tuple[OpenRequest, ...]
+    choices: tuple[Choice, ...]
     generations: int
     episodes: int
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]], generations: int, episodes: int) -> OpeningPlan:
         """Plan for the rows of a dataset."""
-        return cls(tuple(map(request_of, rows)), generations, episodes)
+        return cls(tuple(map(choice_of, rows)), generations, episodes)
 
-    def at(self, turn: int) -> OpenRequest:
+    def at(self, turn: int) -> Choice:
         """The episode of a turn, counted from 0."""
-        return self.requests[turn // self.generations % len(self.requests)]
+        return self.choices[turn // self.generations % len(self.choices)]
 
 
 class Ahead:
@@ -62,22 +63,22 @@ class Ahead:
         self._connection = connection
         self._plan = plan
         self._ready: dict[_Key, deque[asyncio.Task[RolloutEpisode]]] = defaultdict(deque)
-        self._turns = {_key(request): index * plan.generations for index, request in enumerate(plan.requests)}
+        self._turns = {_key(choice): index * plan.generations for index, choice in enumerate(plan.choices)}
         self._next: int | None = None
         self._waiting = 0
         self.foreseen = 0
 
-    async def open(self, request: OpenRequest) -> RolloutEpisode:
-        """An episode for a request: one that is open already if the plan foresaw it.
+    async def open(self, choice: Choice) -> RolloutEpisode:
+        """An episode for a choice: one that is open already if the plan foresaw it.
 
         Raises:
             EnvportError: It could not be opened.
         """
-        ready = self._ready.get(_key(request))
+        ready = self._ready.get(_key(choice))
         task = ready.popleft() if ready else None
         if task is None:
             # Not foreseen: the first one, or the trainer went on elsewhere in the dataset.
-            turn = self._turns.get(_key(request))
+            turn = self._turns.get(_key(choice))
             self._next = turn + 1 if turn is not None else None
         else:
             self._waiting -= 1
@@ -88,12 +89,12 @@ class Ahead:
                 return await task
             except EnvportError as error:
                 logger.debug("an episode that was to be opened ahead is opened now: %s", error)
-        return await self._connection.open(request)
+        return await self._connection.open(choice)
 
     def _fill(self) -> None:
         while self._next is not None and self._waiting < self._plan.episodes:
-            request = self._plan.at(self._next)
-            self._ready[_key(request)].append(self._connection.spawn(self._connection.open(request)))
+            choice = self._plan.at(self._next)
+            self._ready[_key(choice)].append(self._connection.spawn(self._connection.open(choice)))
             self._waiting += 1
             self._next += 1
 
@@ -101,5 +102,5 @@ class Ahead:
 _Key = tuple[int | None, str | None, str]
 
 
-def _key(request: OpenRequest) -> _Key:
-    return request.seed, request.split, repr(request.task)
+def _key(choice: Choice) -> _Key:
+    return choice.seed, choice.split, repr(choice.task)

@@ -20,13 +20,14 @@ from envport.errors import (
     UnknownEpisode,
     UnknownTool,
 )
-from envport.types import EnvironmentInfo, Outcome
+from envport.types import EnvironmentInfo
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode
 from envport_bridges.rollouts.connection import Connection
+from envport_bridges.rollouts.score import LOST, RolloutScore
 from envport_bridges.trl.ahead import Ahead
 from envport_bridges.trl.formats import AS_WRITTEN
 from envport_bridges.trl.observations import Shown, ShownT, show, without_placeholders
-from envport_bridges.trl.rows import request_of, same_episode
+from envport_bridges.trl.rows import choice_of, same_episode
 from envport_bridges.trl.tools import ListedTool
 
 __all__ = ["Deferred", "Play", "Record"]
@@ -37,46 +38,26 @@ _INFRASTRUCTURE = (UnknownEpisode, EpisodeFailed, GatewayUnreachable)
 
 
 @dataclass
-class Record:
+class Record(RolloutScore):
     """What is known of one episode.
 
     Attributes:
         row: The dataset row that it plays.
         episode: The episode, once it is open.
-        rewards: The reward of each step, `None` where it had none.
         errors: Calls that were refused, or that the environment answered with an error.
         observation: What came last: the first observation, or a tool's result.
-        outcome: How it ended; `None` while it runs.
         over: What a call after the end is answered.
         waited: Seconds for which the trainer waited for it.
         turn: Held by whatever is being done with the episode: in the order in which it was asked for.
     """
 
-    row: Mapping[str, Any]
+    row: Mapping[str, Any] = field(default_factory=dict[str, Any])
     episode: RolloutEpisode | None = None
-    rewards: list[float | None] = field(default_factory=list[float | None])
     errors: int = 0
     observation: Shown = ""
-    outcome: Outcome | None = None
     over: str | None = None
     waited: float = 0.0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
-
-    @property
-    def lost(self) -> bool:
-        """Whether a fault cut it short, so that it says nothing about the model."""
-        return self.outcome is not None and self.outcome.infrastructure
-
-    def reward(self, how: str) -> float | None:
-        """The episode's reward so far; `None` without any, and after a fault.
-
-        Args:
-            how: `sum` or `last`.
-        """
-        given = [reward for reward in self.rewards if reward is not None]
-        if self.lost or not given:
-            return None
-        return sum(given) if how == "sum" else given[-1]
 
 
 class Play:
@@ -96,7 +77,7 @@ class Play:
     def __init__(self, connection: Connection, info: EnvironmentInfo, ahead: Ahead | None = None):
         self.connection = connection
         self.info = info
-        self.record = Record({})
+        self.record = Record()
         self._opener = ahead or connection
         self.deferring = False
         self.form = AS_WRITTEN
@@ -125,7 +106,7 @@ class Play:
         return self._begun is not None and same_episode(self._begun[0], row)
 
     def _submit(self, row: Mapping[str, Any]) -> Future[Shown]:
-        before, self.record = self.record, Record(row)
+        before, self.record = self.record, Record(row=row)
         return self.connection.loop.submit(self._open(self.record, before))
 
     async def _open(self, record: Record, before: Record) -> Shown:
@@ -136,7 +117,7 @@ class Play:
     async def _open_next(self, record: Record) -> Shown:
         try:
             await self.connection.check_listing(self.info)
-            record.episode = await self._opener.open(request_of(record.row))
+            record.episode = await self._opener.open(choice_of(record.row))
             observation = record.episode.observation
             record.observation = self._broken_up(show(observation.content, observation.structured_content))
         except Exception as error:
@@ -235,12 +216,7 @@ class Play:
             error if known else repr(error),
             exc_info=None if known else error,
         )
-        record.outcome = Outcome(
-            status="failed",
-            reason="environment_error",
-            message="The environment failed. This is a fault of the environment, not of the player.",
-            infrastructure=True,
-        )
+        record.outcome = LOST
 
     async def release(self) -> None:
         """Let go of the current episode, once whatever is being done with it has ended."""

@@ -36,7 +36,7 @@ class RolloutEnvironment:
     @property
     def reward(self) -> float | None:
         """The episode's reward so far: sum or last of `rewards`, as the environment says; `None` after a fault."""
-        return self._player.record.reward(self._player.info.reward)
+        return self._player.record.total(self._player.info.reward)
 
     @property
     def rewards(self) -> list[float | None]:
@@ -49,7 +49,7 @@ class RolloutEnvironment:
         record = self._player.record
         if record.lost:
             return None
-        return record.reward(self._player.info.reward) or 0.0
+        return record.total(self._player.info.reward) or 0.0
 
     @property
     def metadata(self) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from importlib import import_module
 from typing import Any, cast
 
 from envport.errors import ConfigurationError
-from envport.types import EnvironmentInfo, Task
-from envport_bridges.rollouts.backend import OpenRequest
+from envport.types import Choice, EnvironmentInfo, Task
 
-__all__ = ["RESERVED", "dataset_of", "metadata_of", "plain_columns", "request_of", "row_of", "same_episode", "seed_of"]
+__all__ = ["RESERVED", "choice_of", "dataset_of", "metadata_of", "plain_columns", "row_of", "same_episode", "seed_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +130,7 @@ def same_episode(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         return False
 
 
-def request_of(row: Mapping[str, Any]) -> OpenRequest:
+def choice_of(row: Mapping[str, Any]) -> Choice:
     """Read which episode a row asks for.
 
     A row without a seed gets one that follows from the row, so that the members of a group still agree.
@@ -154,7 +153,7 @@ def request_of(row: Mapping[str, Any]) -> OpenRequest:
     if index is not None and (not isinstance(index, int) or isinstance(index, bool)):
         raise ConfigurationError(f"the dataset's column 'task_index' holds {index!r}; it has to be an integer")
     own = cast("Mapping[str, Any]", task) if isinstance(task, Mapping) else None
-    return OpenRequest(seed=seed, split=str(split) if split is not None else None, task=own if own else index)
+    return Choice(seed=seed, split=str(split) if split is not None else None, task=own if own else index)
 
 
 def _seed_from(row: Mapping[str, Any]) -> int:

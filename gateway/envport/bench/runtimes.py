@@ -23,9 +23,10 @@ import uvloop
 from envport.bench.processes import cpu_seconds, memory_kb, require_linux
 from envport.bench.workloads import Workload
 from envport.environment import RuntimeKind
-from envport.episodes import Episode, Episodes, Limits
+from envport.episodes import Episode, Episodes, Limits, OpenRequest
 from envport.errors import EpisodeFailed
 from envport.registry import EnvironmentDefinition
+from envport.types import Choice
 
 __all__ = ["Figure", "RuntimesPlan", "measure"]
 
@@ -102,7 +103,7 @@ class _Table:
 
         async def one() -> Episode:
             async with turn:
-                return await self.episodes.open("workload", principal="bench", seed=1)
+                return await self.episodes.open_episode(OpenRequest("workload", "bench", Choice(seed=1)))
 
         return list(await asyncio.gather(*(one() for _ in range(count))))
 

@@ -6,9 +6,9 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from envport.cli import console
+from envport.client.addresses import environment_path, mcp_address
 
 __all__ = ["TOKEN_VARIABLE", "Attachment"]
 
@@ -82,7 +82,7 @@ class Attachment:
 
 def address_of(gateway: str, name: str) -> str:
     """The MCP address of an environment of a gateway."""
-    return f"{gateway}/environments/{quote(name, safe='')}/mcp"
+    return mcp_address(gateway, environment_path(name))
 
 
 def _from_anywhere(reference: str) -> str:

@@ -13,7 +13,7 @@ from mcp import MCPError
 from envport.access import ANYONE
 from envport.cli.probe import mcp_client
 from envport.client import AsyncClient
-from envport.episodes import Episode, Episodes
+from envport.episodes import Episode, Episodes, OpenRequest
 from envport.errors import (
     EpisodeFailed,
     EpisodeOver,
@@ -24,24 +24,9 @@ from envport.errors import (
 )
 from envport.registry import EnvironmentDefinition
 from envport.tools.content import text_observation
-from envport.types import EpisodeInfo, Observation, OpenedEpisode
+from envport.types import Choice, EpisodeInfo, Observation, OpenedEpisode
 
-__all__ = ["GameStart", "PlayedCall", "TerminalGame", "at_gateway", "in_process"]
-
-
-@dataclass(frozen=True)
-class GameStart:
-    """The chosen task and seed.
-
-    Attributes:
-        split: The split to take the task from.
-        task: Index of the task.
-        seed: The seed.
-    """
-
-    split: str | None = None
-    task: int | None = None
-    seed: int | None = None
+__all__ = ["PlayedCall", "TerminalGame", "at_gateway", "in_process"]
 
 
 @dataclass(frozen=True)
@@ -99,23 +84,20 @@ class TerminalGame(Protocol):
 
 
 @asynccontextmanager
-async def in_process(spec: EnvironmentDefinition, chosen: GameStart) -> AsyncGenerator[TerminalGame]:
+async def in_process(spec: EnvironmentDefinition, choice: Choice) -> AsyncGenerator[TerminalGame]:
     """An episode in this process."""
     episodes = Episodes({spec.name: spec})
     async with episodes.run():
-        episode = await episodes.open(
-            spec.name, principal=ANYONE.name, split=chosen.split, task=chosen.task, seed=chosen.seed
-        )
-        yield _LocalGame(episode)
+        yield _LocalGame(await episodes.open_episode(OpenRequest(spec.name, ANYONE.name, choice)))
 
 
 @asynccontextmanager
-async def at_gateway(url: str, name: str, chosen: GameStart, token: str | None) -> AsyncGenerator[TerminalGame]:
+async def at_gateway(url: str, name: str, choice: Choice, token: str | None) -> AsyncGenerator[TerminalGame]:
     """An episode at a gateway: opened over HTTP, played over MCP, and closed at the end."""
     async with AsyncClient(url, token=token) as client:
         # The user's token may be allowed to open episodes but not to play them.
         opened = await client.open(
-            name, split=chosen.split, task=chosen.task, seed=chosen.seed, mint_token=token is not None
+            name, split=choice.split, task=choice.task, seed=choice.seed, mint_token=token is not None
         )
         try:
             async with mcp_client(opened.mcp_url, opened.token) as player:
@@ -131,7 +113,7 @@ class _LocalGame:
         self._episode = episode
         self.prompt = episode.prompt
         self.observation = episode.first_observation
-        self.seed = episode.request.seed
+        self.seed = episode.start.seed
         self.tools = episode.spec.listing
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> PlayedCall:

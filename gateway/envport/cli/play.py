@@ -14,13 +14,14 @@ import typer
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from envport.cli import console
-from envport.cli.game import GameStart, PlayedCall, TerminalGame, at_gateway, in_process
+from envport.cli.game import PlayedCall, TerminalGame, at_gateway, in_process
 from envport.cli.loading import load_environment
 from envport.cli.observation import ObservationPrinter
 from envport.cli.options import Seed, SplitName, TaskIndex, gateway_url, token
 from envport.cli.question import ask_arguments
 from envport.cli.summary import first_line
 from envport.telemetry.logs import LogLevel, configure_logging
+from envport.types import Choice
 
 # Importing readline gives `input` a history and line editing, if this Python has it.
 with contextlib.suppress(ImportError):
@@ -52,7 +53,7 @@ def play(
     configure_logging(LogLevel.WARNING)
     if not debug:
         logging.disable()
-    chosen = GameStart(split, task, seed)
+    chosen = Choice(split, task, seed)
     game: AbstractAsyncContextManager[TerminalGame]
     if url is not None:
         game = at_gateway(gateway_url(url), environment, chosen, token())

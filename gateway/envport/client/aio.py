@@ -8,9 +8,9 @@ from typing import Self, TypeVar
 import httpx2
 
 from envport.client import calls
-from envport.client.calls import Call, TaskChoice
+from envport.client.calls import Call
 from envport.errors import GatewayUnreachable
-from envport.types import EnvironmentInfo, EpisodeInfo, OpenedEpisode, TaskPage, Trajectory
+from envport.types import Choice, ChosenTask, EnvironmentInfo, EpisodeInfo, OpenedEpisode, TaskPage, Trajectory
 
 __all__ = ["AsyncClient"]
 
@@ -61,7 +61,7 @@ class AsyncClient:
         environment: str,
         *,
         split: str | None = None,
-        task: TaskChoice | None = None,
+        task: ChosenTask | None = None,
         seed: int | None = None,
         reward_in_meta: bool = False,
         mint_token: bool = False,
@@ -82,7 +82,7 @@ class AsyncClient:
             AtCapacity: No capacity became free in time; says when to try again.
             EpisodeFailed: The environment failed.
         """
-        choice = calls.choice(split, task, seed)
+        choice = Choice(split, task, seed)
         call = calls.open_episode(environment, choice, reward_in_meta=reward_in_meta, mint_token=mint_token)
         return await self._send(call)
 
@@ -99,11 +99,11 @@ class AsyncClient:
         episode_id: str,
         *,
         split: str | None = None,
-        task: TaskChoice | None = None,
+        task: ChosenTask | None = None,
         seed: int | None = None,
     ) -> OpenedEpisode:
         """Start an episode over, with the same task and seed unless others are given."""
-        return await self._send(calls.reset(episode_id, calls.choice(split, task, seed)))
+        return await self._send(calls.reset(episode_id, Choice(split, task, seed)))
 
     async def close_episode(self, episode_id: str) -> EpisodeInfo:
         """Close an episode and return its last state. Closing it again changes nothing."""
@@ -118,4 +118,4 @@ class AsyncClient:
             response = await self._http.request(call.method, call.path, json=call.json, params=call.params)
         except httpx2.HTTPError as error:
             raise GatewayUnreachable(f"no answer from {self.url}: {error or type(error).__name__}") from error
-        return call.read(response)
+        return call.read(str(response.url), response.status_code, response.content)

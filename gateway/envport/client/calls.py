@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote
 
-import httpx2
 from pydantic import TypeAdapter, ValidationError
 
+from envport.client.addresses import environment_path, episode_path
 from envport.errors import EnvportError, GatewayUnreachable, error_from_code
-from envport.types import EnvironmentInfo, EpisodeInfo, OpenedEpisode, Task, TaskPage, Trajectory
+from envport.types import Choice, EnvironmentInfo, EpisodeInfo, OpenedEpisode, Task, TaskPage, Trajectory
 
-__all__ = ["Call", "TaskChoice", "headers_for"]
+__all__ = ["Call", "headers_for"]
 
 ResultT = TypeVar("ResultT")
-
-TaskChoice = int | Task | Mapping[str, Any]
-"""A task: its index in the split, or a task of your own."""
 
 
 @dataclass(frozen=True)
@@ -40,28 +37,33 @@ class Call(Generic[ResultT]):
     json: dict[str, Any] | None = None
     params: dict[str, Any] = field(default_factory=dict[str, Any])
 
-    def read(self, response: httpx2.Response) -> ResultT:
+    def read(self, url: str, status: int, body: bytes) -> ResultT:
         """The result, or the gateway's error.
+
+        Args:
+            url: The whole address, for messages.
+            status: HTTP status of the answer.
+            body: Body of the answer.
 
         Raises:
             EnvportError: The gateway's error, as the same class.
             GatewayUnreachable: The answer does not come from a gateway.
         """
-        if response.is_success:
+        if 200 <= status < 300:
             try:
-                return self.adapter.validate_json(response.content)
+                return self.adapter.validate_json(body)
             except ValidationError as error:
-                raise GatewayUnreachable(f"{response.url} answered what no gateway would: {error}") from None
-        raise _error(response)
+                raise GatewayUnreachable(f"{url} answered what no gateway would: {error}") from None
+        raise _error(url, status, body)
 
 
-def _error(response: httpx2.Response) -> EnvportError:
+def _error(url: str, status: int, body: bytes) -> EnvportError:
     try:
-        fields = dict(response.json()["error"])
+        fields = dict(json.loads(body)["error"])
         return error_from_code(fields.pop("code"), fields.pop("message"), **fields)
     except (ValueError, KeyError, TypeError):
-        text = response.text[:200] or response.reason_phrase
-        return GatewayUnreachable(f"{response.url} answered {response.status_code}: {text}")
+        text = body[:200].decode("utf-8", "replace") or "nothing"
+        return GatewayUnreachable(f"{url} answered {status}: {text}")
 
 
 def headers_for(token: str | None) -> dict[str, str]:
@@ -85,7 +87,7 @@ def environments() -> Call[list[EnvironmentInfo]]:
 
 def environment(name: str) -> Call[EnvironmentInfo]:
     """One environment."""
-    return Call("GET", f"/environments/{quote(name, safe='')}", _ENVIRONMENT)
+    return Call("GET", environment_path(name), _ENVIRONMENT)
 
 
 def tasks(name: str, split: str | None, offset: int, limit: int) -> Call[TaskPage]:
@@ -93,49 +95,45 @@ def tasks(name: str, split: str | None, offset: int, limit: int) -> Call[TaskPag
     params: dict[str, Any] = {"offset": offset, "limit": limit}
     if split is not None:
         params["split"] = split
-    return Call("GET", f"/environments/{quote(name, safe='')}/tasks", _TASKS, params=params)
+    return Call("GET", f"{environment_path(name)}/tasks", _TASKS, params=params)
 
 
-def open_episode(name: str, choice: dict[str, Any], *, reward_in_meta: bool, mint_token: bool) -> Call[OpenedEpisode]:
+def open_episode(name: str, choice: Choice, *, reward_in_meta: bool, mint_token: bool = False) -> Call[OpenedEpisode]:
     """Open an episode."""
-    body = {"environment": name, **choice, "reward_in_meta": reward_in_meta, "mint_token": mint_token}
+    body = {"environment": name, **_fields_of(choice), "reward_in_meta": reward_in_meta, "mint_token": mint_token}
     return Call("POST", "/episodes", _OPENED, json=body)
 
 
 def episode(episode_id: str) -> Call[EpisodeInfo]:
     """The state of an episode."""
-    return Call("GET", _of(episode_id), _EPISODE)
+    return Call("GET", episode_path(episode_id), _EPISODE)
 
 
 def keep_alive(episode_id: str) -> Call[EpisodeInfo]:
     """Restart the idle time of an episode."""
-    return Call("POST", f"{_of(episode_id)}/keepalive", _EPISODE)
+    return Call("POST", f"{episode_path(episode_id)}/keepalive", _EPISODE)
 
 
-def reset(episode_id: str, choice: dict[str, Any]) -> Call[OpenedEpisode]:
+def reset(episode_id: str, choice: Choice) -> Call[OpenedEpisode]:
     """Start an episode over."""
-    return Call("POST", f"{_of(episode_id)}/reset", _OPENED, json=choice)
+    return Call("POST", f"{episode_path(episode_id)}/reset", _OPENED, json=_fields_of(choice))
 
 
 def close_episode(episode_id: str) -> Call[EpisodeInfo]:
     """Close an episode."""
-    return Call("DELETE", _of(episode_id), _EPISODE)
+    return Call("DELETE", episode_path(episode_id), _EPISODE)
 
 
 def trajectory(episode_id: str) -> Call[Trajectory]:
     """The trajectory of an episode."""
-    return Call("GET", f"{_of(episode_id)}/trajectory", _TRAJECTORY)
+    return Call("GET", f"{episode_path(episode_id)}/trajectory", _TRAJECTORY)
 
 
-def choice(split: str | None, task: TaskChoice | None, seed: int | None) -> dict[str, Any]:
-    """The fields that choose a task, without those that were not given."""
+def _fields_of(choice: Choice) -> dict[str, Any]:
+    task = choice.task
     if isinstance(task, Task):
         task = task.model_dump()
     elif isinstance(task, Mapping):
         task = dict(task)
-    fields = {"split": split, "task": task, "seed": seed}
+    fields = {"split": choice.split, "task": task, "seed": choice.seed}
     return {key: value for key, value in fields.items() if value is not None}
-
-
-def _of(episode_id: str) -> str:
-    return f"/episodes/{quote(episode_id, safe='')}"

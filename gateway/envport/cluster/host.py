@@ -5,54 +5,19 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 from envport.cluster.handles import Handles, Route
+from envport.cluster.messages import HostMessage
 from envport.cluster.settings import ClusterSettings
-from envport.episodes import CallResult, Episodes, Limits, LocalTable, Opening
+from envport.episodes import Episodes, Limits
 from envport.errors import AtCapacity, EnvportError
 from envport.runtimes import ProgressSink
 from envport.runtimes.origin import Origin
-from envport.types import Observation
 
-__all__ = ["Answer", "Host", "HostLoad", "OpenedThere", "Progressed"]
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedThere:
-    """An `Opening` without its environment, which the replica already has.
-
-    Attributes:
-        handle: The episode's handle.
-        prompt: What the player is told to do.
-        observation: The first observation.
-        seed: The seed in use.
-    """
-
-    handle: str
-    prompt: str
-    observation: Observation
-    seed: int
-
-    @classmethod
-    def of(cls, opening: Opening) -> OpenedThere:
-        """Leave the environment out of an opening."""
-        return cls(opening.handle, opening.prompt, opening.observation, opening.seed)
-
-
-@dataclass(frozen=True, slots=True)
-class HostLoad:
-    """The current load of a host.
-
-    Attributes:
-        live: Episodes that hold resources.
-        capacity: The most episodes that may hold resources.
-    """
-
-    live: int
-    capacity: int
+__all__ = ["Answer", "Host", "Progressed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +63,21 @@ class Host:
         self._handles = Handles(settings.secret)
         self._places = {name: place for place, name in enumerate(settings.environments)}
         specs = {name: Origin(**origin).load() for name, origin in settings.environments.items()}
-        self._episodes = Episodes(specs, Limits(**settings.limits), runtime="process", new_handle=self._handle)
-        self._table = LocalTable(self._episodes)
+        self._table = Episodes(specs, Limits(**settings.limits), runtime="process", new_handle=self._handle)
         self._running: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
         self._stopping = asyncio.Event()
 
-    async def ask(self, method: str, life: str | None, fields: dict[str, Any]) -> Answer:
+    async def ask(self, message: HostMessage[Any], life: str | None) -> Answer:
         """Answer a request of a replica.
 
         Args:
-            method: The method to call, one of `_METHODS`.
+            message: The request.
             life: The life of the host in which the episode began, if the request is about an episode.
-            fields: The arguments.
         """
-        return await self._answer(method, life, fields, None)
+        return await self._answer(message, life, None)
 
-    async def ask_reporting(
-        self, method: str, life: str | None, fields: dict[str, Any]
-    ) -> AsyncIterator[Progressed | Answer]:
+    async def ask_reporting(self, message: HostMessage[Any], life: str | None) -> AsyncIterator[Progressed | Answer]:
         """Answer a request of a replica, with progress reports before the answer."""
         loop = asyncio.get_running_loop()
         said: asyncio.Queue[Progressed | Answer] = asyncio.Queue()
@@ -125,7 +86,7 @@ class Host:
             loop.call_soon_threadsafe(said.put_nowait, Progressed((progress, total, message)))
 
         async def work() -> None:
-            answer = await self._answer(method, life, fields, sink)
+            answer = await self._answer(message, life, sink)
             loop.call_soon(said.put_nowait, answer)
 
         working = asyncio.create_task(work())
@@ -140,16 +101,12 @@ class Host:
         if self._running is not None:
             await self._running
 
-    async def _answer(
-        self, method: str, life: str | None, fields: dict[str, Any], progress: ProgressSink | None
-    ) -> Answer:
+    async def _answer(self, message: HostMessage[Any], life: str | None, progress: ProgressSink | None) -> Answer:
         if life is not None and life != self._life:
             return Answer(lost=True)
         await self._start()
         try:
-            if method == "call":
-                fields = {**fields, "progress": progress}
-            return Answer(await getattr(self, _METHODS[method])(**fields))
+            return Answer(await message.answer(self._table, progress))
         except EnvportError as error:
             more = {"retry_after": error.retry_after, "limit": error.limit} if isinstance(error, AtCapacity) else {}
             return Answer(error=(error.code, str(error), more))
@@ -167,45 +124,3 @@ class Host:
     def _handle(self, environment: str, principal: str) -> str:
         route = Route(self._name, self._life, self._places[environment], int(time.time()))
         return self._handles.make(route, principal)
-
-    async def _load(self) -> HostLoad:
-        return HostLoad(self._table.live, self._table.limits.max_episodes)
-
-    async def _open(self, **wanted: Any) -> OpenedThere:
-        return OpenedThere.of(await self._table.open(**wanted))
-
-    async def _opening(self, handle: str, principal: str) -> OpenedThere:
-        return OpenedThere.of(await self._table.opening(self._table.find(handle, principal)))
-
-    async def _call(
-        self,
-        handle: str,
-        principal: str,
-        tool: str,
-        arguments: Mapping[str, Any],
-        call_id: str,
-        progress: ProgressSink | None,
-    ) -> CallResult:
-        found = self._table.find(handle, principal)
-        return await self._table.call(found, tool, arguments, progress, call_id)
-
-    async def _info(self, handle: str, principal: str) -> Any:
-        return await self._table.info(handle, principal)
-
-    async def _keep_alive(self, handle: str, principal: str) -> Any:
-        return await self._table.keep_alive(self._table.find(handle, principal))
-
-    async def _reset(self, handle: str, principal: str, **wanted: Any) -> OpenedThere:
-        return OpenedThere.of(await self._table.reset(self._table.find(handle, principal), **wanted))
-
-    async def _close(self, handle: str, principal: str) -> Any:
-        return await self._table.close(handle, principal)
-
-    async def _trajectory(self, handle: str, principal: str) -> Any:
-        return await self._table.trajectory(handle, principal)
-
-
-_METHODS = {
-    name: f"_{name}"
-    for name in ("load", "open", "opening", "call", "info", "keep_alive", "reset", "close", "trajectory")
-}

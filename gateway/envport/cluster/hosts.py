@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
+from envport.cluster.messages import AnswerT, HostMessage
 from envport.cluster.settings import ClusterSettings
 from envport.runtimes import ProgressSink
 
@@ -35,17 +36,15 @@ class Hosts(Protocol):
     async def ask(
         self,
         host: str,
-        method: str,
-        fields: dict[str, Any],
+        message: HostMessage[AnswerT],
         life: str | None = None,
         progress: ProgressSink | None = None,
-    ) -> Any:
+    ) -> AnswerT:
         """Send a request to a host.
 
         Args:
             host: Name of the host.
-            method: See `Host.ask`.
-            fields: The arguments of the method.
+            message: The request.
             life: The life of the host in which the episode began, if the request is about an episode.
             progress: Receives progress.
 

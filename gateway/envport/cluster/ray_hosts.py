@@ -9,8 +9,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from envport.cluster.host import Answer, Host, HostLoad, Progressed
+from envport.backoff import Backoff
+from envport.cluster.host import Answer, Host, Progressed
 from envport.cluster.hosts import HostLost
+from envport.cluster.messages import AnswerT, HostLoad, HostMessage, LoadMessage
 from envport.cluster.settings import ClusterSettings
 from envport.errors import ConfigurationError, MissingExtra, error_from_code
 from envport.runtimes import ProgressSink
@@ -114,30 +116,26 @@ class RayHosts:
     async def ask(
         self,
         host: str,
-        method: str,
-        fields: dict[str, Any],
+        message: HostMessage[AnswerT],
         life: str | None = None,
         progress: ProgressSink | None = None,
-    ) -> Any:
+    ) -> AnswerT:
         """Send a request to a host."""
         actor = await self._actor(host)
-        pause, deadline = _FIRST_PAUSE, _now() + _UNAVAILABLE_SECONDS
+        backoff = Backoff(_UNAVAILABLE_SECONDS, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while True:
             try:
-                return _read(await _send(actor, method, life, fields, progress))
+                return _read(await _send(actor, message, life, progress))
             except ActorUnavailableError as error:
-                # Whether the request was executed is not known. A call may be sent again because it has an id.
-                # Opening has no id, so it is not sent again.
-                if method == "open" or _now() > deadline or not await self._is_there(host):
-                    raise HostLost(str(error)) from None
+                # Whether the request was executed is not known.
                 logger.warning("host %s is away: %s", host, error)
+                if not message.repeatable or not await self._is_there(host) or not await backoff.wait():
+                    raise HostLost(str(error)) from None
             except RayTaskError:
                 # The host raised an unexpected error, but it is still alive.
                 raise
             except RayError as error:
                 raise HostLost(str(error)) from None
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _actor(self, host: str) -> Any:
         if host not in self._actors:
@@ -231,7 +229,7 @@ def cluster_loads(address: str, namespace: str) -> dict[str, HostLoad | None]:
 
 def _load(actor: Any) -> HostLoad | None:
     try:
-        return _read(ray.get(actor.ask.remote("load", None, {}), timeout=_STATUS_SECONDS))
+        return _read(ray.get(actor.ask.remote(LoadMessage(), None), timeout=_STATUS_SECONDS))
     except RayError:
         return None
 
@@ -287,16 +285,10 @@ def _reach(address: str) -> None:
         raise ConfigurationError(f"there is no Ray cluster at {address!r}: {error}") from None
 
 
-def _now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-async def _send(
-    actor: Any, method: str, life: str | None, fields: dict[str, Any], progress: ProgressSink | None
-) -> Answer:
+async def _send(actor: Any, message: HostMessage[Any], life: str | None, progress: ProgressSink | None) -> Answer:
     if progress is None:
-        return await actor.ask.remote(method, life, fields)
-    stream = actor.ask_reporting.options(num_returns="streaming").remote(method, life, fields)
+        return await actor.ask.remote(message, life)
+    stream = actor.ask_reporting.options(num_returns="streaming").remote(message, life)
     async for reference in stream:
         said = await reference
         if isinstance(said, Progressed):

@@ -8,17 +8,31 @@ import random
 import secrets
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from envport.cluster.handles import Handles, Route
-from envport.cluster.host import HostLoad, OpenedThere
 from envport.cluster.hosts import HostLost, Hosts
-from envport.episodes import CallResult, Found, Limits, Opening, Preparation
-from envport.episodes.base import ChosenTask
+from envport.cluster.messages import (
+    AnswerT,
+    CallMessage,
+    CloseMessage,
+    EpisodeMessage,
+    HostLoad,
+    InfoMessage,
+    KeepAliveMessage,
+    LoadMessage,
+    OpenedThere,
+    OpeningMessage,
+    OpenMessage,
+    ResetMessage,
+    TrajectoryMessage,
+)
+from envport.episodes import CallResult, Found, Limits, Opening, OpenRequest, Preparation
 from envport.errors import AtCapacity, Draining, EnvportError, EpisodeFailed, UnknownEpisode
 from envport.registry import EnvironmentDefinition, served
 from envport.runtimes import ProgressSink
-from envport.types import EpisodeInfo, Outcome, Trajectory
+from envport.types import Choice, EpisodeInfo, Outcome, Trajectory
 
 __all__ = ["ClusterTable"]
 
@@ -107,37 +121,20 @@ class ClusterTable:
         """The environment with that name."""
         return served(self._environments, name)
 
-    async def open(
-        self,
-        environment: str,
-        *,
-        principal: str,
-        split: str | None = None,
-        task: ChosenTask | None = None,
-        seed: int | None = None,
-        reward_in_meta: bool = False,
-    ) -> Opening:
+    async def open(self, request: OpenRequest) -> Opening:
         """Open an episode on the host with the most free capacity."""
-        spec = self.environment(environment)
+        spec = self.environment(request.environment)
         if self._draining:
             raise Draining
-        wanted = {
-            "environment": environment,
-            "principal": principal,
-            "split": split,
-            "task": task,
-            "seed": seed,
-            "reward_in_meta": reward_in_meta,
-        }
         hosts = self._by_room()
         for host in hosts:
             try:
-                return _opening(spec, await self._open_at(host, wanted, wait=False))
+                return _opening(spec, await self._open_at(host, replace(request, wait=False)))
             except (AtCapacity, HostLost):
                 continue
         for host in hosts[:1]:
             try:
-                return _opening(spec, await self._open_at(host, wanted, wait=True))
+                return _opening(spec, await self._open_at(host, request))
             except HostLost:
                 break
         raise AtCapacity("No machine of the cluster takes episodes now. Try again in a while.", _NO_HOST_RETRY)
@@ -151,7 +148,7 @@ class ClusterTable:
 
     async def opening(self, found: Found) -> Opening:
         """The opening of the episode."""
-        return _opening(found.spec, await self._ask(found.handle, found.principal, "opening"))
+        return _opening(found.spec, await self._ask(OpeningMessage(found.handle, found.principal)))
 
     async def call(
         self,
@@ -162,57 +159,40 @@ class ClusterTable:
         call_id: str | None = None,
     ) -> CallResult:
         """Call a tool. If the network loses the call, it is sent again, but executed only once."""
-        fields = {"tool": tool, "arguments": arguments, "call_id": call_id or secrets.token_urlsafe(16)}
-        return await self._ask(found.handle, found.principal, "call", fields, progress)
+        sent = call_id or secrets.token_urlsafe(16)
+        return await self._ask(CallMessage(found.handle, found.principal, tool, arguments, sent), progress)
 
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
         """The state of an episode, even if its machine is gone."""
-        return await self._ask_info(handle, principal, "info")
+        return await self._ask_info(InfoMessage(handle, principal))
 
     async def keep_alive(self, found: Found) -> EpisodeInfo:
         """Restart the idle time of an episode."""
-        return await self._ask(found.handle, found.principal, "keep_alive")
+        return await self._ask(KeepAliveMessage(found.handle, found.principal))
 
-    async def reset(
-        self,
-        found: Found,
-        *,
-        split: str | None = None,
-        task: ChosenTask | None = None,
-        seed: int | None = None,
-    ) -> Opening:
+    async def reset(self, found: Found, choice: Choice) -> Opening:
         """Start an episode over, on its own host."""
-        wanted = {"split": split, "task": task, "seed": seed}
-        return _opening(found.spec, await self._ask(found.handle, found.principal, "reset", wanted))
+        return _opening(found.spec, await self._ask(ResetMessage(found.handle, found.principal, choice)))
 
     async def close(self, handle: str, principal: str) -> EpisodeInfo:
         """Close an episode."""
-        return await self._ask_info(handle, principal, "close")
+        return await self._ask_info(CloseMessage(handle, principal))
 
     async def trajectory(self, handle: str, principal: str) -> Trajectory:
         """The trajectory of an episode. Its machine stores it, so it is lost with the machine."""
-        return await self._ask(handle, principal, "trajectory")
+        return await self._ask(TrajectoryMessage(handle, principal))
 
-    async def _ask_info(self, handle: str, principal: str, method: str) -> EpisodeInfo:
-        route = self._handles.read(handle, principal)
-        fields = {"handle": handle, "principal": principal}
+    async def _ask_info(self, message: EpisodeMessage[EpisodeInfo]) -> EpisodeInfo:
+        route = self._handles.read(message.handle, message.principal)
         try:
-            return await self._hosts.ask(route.host, method, fields, route.life)
+            return await self._hosts.ask(route.host, message, route.life)
         except HostLost:
-            return self._lost(handle, route)
+            return self._lost(message.handle, route)
 
-    async def _ask(
-        self,
-        handle: str,
-        principal: str,
-        method: str,
-        fields: Mapping[str, Any] | None = None,
-        progress: ProgressSink | None = None,
-    ) -> Any:
-        route = self._handles.read(handle, principal)
-        sent = {"handle": handle, "principal": principal, **(fields or {})}
+    async def _ask(self, message: EpisodeMessage[AnswerT], progress: ProgressSink | None = None) -> AnswerT:
+        route = self._handles.read(message.handle, message.principal)
         try:
-            return await self._hosts.ask(route.host, method, sent, route.life, progress)
+            return await self._hosts.ask(route.host, message, route.life, progress)
         except HostLost:
             raise EpisodeFailed(
                 f"{_LOST} The episode has ended. This is a fault of the environment, not of your call. "
@@ -234,14 +214,14 @@ class ClusterTable:
             created_at=route.created_at,
         )
 
-    async def _open_at(self, host: str, wanted: dict[str, Any], *, wait: bool) -> OpenedThere:
+    async def _open_at(self, host: str, request: OpenRequest) -> OpenedThere:
         self._opened[host] = self._opened.get(host, 0) + 1
-        opening = self._spawn(self._hosts.ask(host, "open", {**wanted, "wait": wait}))
+        opening = self._spawn(self._hosts.ask(host, OpenMessage(request)))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
             # The caller is gone and nobody else knows the handle, so close the episode.
-            self._spawn(self._close_unclaimed(opening, wanted["principal"]))
+            self._spawn(self._close_unclaimed(opening, request.principal))
             raise
         except (HostLost, EnvportError):
             self._opened[host] -= 1
@@ -253,7 +233,7 @@ class ClusterTable:
         except (HostLost, EnvportError) as error:
             logger.debug("an episode whose opener went away was not closed: %s", error)
 
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def _spawn(self, work: Coroutine[Any, Any, AnswerT]) -> asyncio.Task[AnswerT]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -283,7 +263,7 @@ class ClusterTable:
     async def _ask_load(self, host: str) -> HostLoad | None:
         before = self._opened.get(host, 0)
         try:
-            load = await self._hosts.ask(host, "load", {})
+            load = await self._hosts.ask(host, LoadMessage())
         except (HostLost, EnvportError):
             return None
         except Exception:

@@ -2,30 +2,28 @@
 
 from envport.episodes.admission import Admission
 from envport.episodes.base import EpisodeTable, Found, Opening
-from envport.episodes.choosing import choose
 from envport.episodes.episode import Episode
 from envport.episodes.limits import Limits
-from envport.episodes.local import LocalTable
-from envport.episodes.observer import EpisodeObserver, Unobserved
-from envport.episodes.play import CallResult, EpisodeRequest
+from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
+from envport.episodes.requests import EpisodeStart, OpenRequest, resolve
 from envport.episodes.table import Episodes
-from envport.episodes.watched import WatchedTable
+from envport.episodes.watched import EpisodeObserver, Unobserved, WatchedTable
 
 __all__ = [
     "Admission",
     "CallResult",
     "Episode",
     "EpisodeObserver",
-    "EpisodeRequest",
+    "EpisodeStart",
     "EpisodeTable",
     "Episodes",
     "Found",
     "Limits",
-    "LocalTable",
+    "OpenRequest",
     "Opening",
     "Preparation",
     "Unobserved",
     "WatchedTable",
-    "choose",
+    "resolve",
 ]

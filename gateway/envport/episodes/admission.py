@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import anyio
 
+from envport.episodes.limits import Limits
 from envport.errors import AtCapacity, Draining
+from envport.registry import EnvironmentDefinition
 
 __all__ = ["Admission"]
 
@@ -56,6 +58,17 @@ class Admission:
         self._waiting: deque[_Waiter] = deque()
         self._closed = False
         self._emptied = anyio.Event()
+
+    @classmethod
+    def within(cls, limits: Limits, environments: Iterable[EnvironmentDefinition]) -> Admission:
+        """The admission that keeps these limits."""
+        return cls(
+            limits.max_episodes,
+            limits.max_episodes_per_principal,
+            limits.max_waiting,
+            limits.wait_seconds,
+            {spec.name: most for spec in environments if (most := limits.episodes(spec)) is not None},
+        )
 
     @property
     def held(self) -> int:

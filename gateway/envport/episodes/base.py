@@ -10,14 +10,12 @@ from typing import Any, Protocol
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
+from envport.episodes.requests import OpenRequest
 from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink
-from envport.types import EpisodeInfo, Observation, Task, Trajectory
+from envport.types import Choice, EpisodeInfo, Observation, Trajectory
 
-__all__ = ["ChosenTask", "EpisodeTable", "Found", "Opening"]
-
-ChosenTask = int | Task | Mapping[str, Any]
-"""Index of a task in its split, or a task that the caller supplies."""
+__all__ = ["EpisodeTable", "Found", "Opening"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +112,8 @@ class EpisodeTable(Protocol):
         """
         ...
 
-    async def open(
-        self,
-        environment: str,
-        *,
-        principal: str,
-        split: str | None = None,
-        task: ChosenTask | None = None,
-        seed: int | None = None,
-        reward_in_meta: bool = False,
-    ) -> Opening:
+    async def open(self, request: OpenRequest) -> Opening:
         """Open an episode and reset its environment.
-
-        Args:
-            environment: Name of the environment.
-            principal: Name of the principal that owns the episode.
-            split: The split to take the task from; the first one if not given.
-            task: The task. If the environment has tasks and none is given, the seed selects one.
-            seed: The seed; a random one is drawn if not given.
-            reward_in_meta: Whether MCP results carry the reward in `_meta`.
 
         Raises:
             UnknownEnvironment: The environment is not served.
@@ -186,14 +167,7 @@ class EpisodeTable(Protocol):
         """Restart the idle timer of an episode."""
         ...
 
-    async def reset(
-        self,
-        found: Found,
-        *,
-        split: str | None = None,
-        task: ChosenTask | None = None,
-        seed: int | None = None,
-    ) -> Opening:
+    async def reset(self, found: Found, choice: Choice) -> Opening:
         """Start an episode over. It keeps its task and seed unless others are given.
 
         Raises:

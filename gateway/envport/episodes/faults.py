@@ -6,10 +6,12 @@ import logging
 from dataclasses import dataclass
 
 from envport.errors import EpisodeFailed, UpstreamLost, WorkerLost
+from envport.runtimes import Worker
 from envport.telemetry.subject import EpisodeSubject
-from envport.types import Reason
+from envport.telemetry.tracing import begin_span
+from envport.types import Outcome, Reason
 
-__all__ = ["Fault"]
+__all__ = ["Fault", "close_worker"]
 
 logger = logging.getLogger(__name__)
 
@@ -77,3 +79,28 @@ class Fault:
             exc_info=self.error,
             extra=extra,
         )
+
+
+async def close_worker(worker: Worker, subject: EpisodeSubject, outcome: Outcome | None) -> None:
+    """Close the worker of an episode. If its environment breaks while it is closed, log that and go on.
+
+    Args:
+        worker: The worker.
+        subject: The episode.
+        outcome: How the episode ended.
+    """
+    span, broke = begin_span("episode.close", subject.environment, subject.episode_id), None
+    try:
+        await worker.close()
+    except (Exception, SystemExit) as error:
+        broke = type(error).__qualname__
+        logger.exception(
+            "episode %s: environment %s broke while it was being closed",
+            subject.episode_id,
+            subject.environment,
+            extra=subject.fields(),
+        )
+    finally:
+        if span is not None:
+            span.set({"envport.outcome": outcome.reason if outcome is not None else None})
+            span.end(broke)

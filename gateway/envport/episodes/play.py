@@ -1,37 +1,20 @@
-"""Data of one play of an episode: its request, the results of its calls, and its counts."""
+"""One play of an episode, from a reset to the next one: its counts, its records and its latest answer."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from envport.errors import EnvportError
-from envport.types import Observation, Outcome, Task
+from envport.runtimes import StepResult
+from envport.trajectories import TrajectoryStore
+from envport.types import Observation, Outcome, StepRecord
 
-__all__ = ["CallResult", "EpisodeRequest", "LastAnswer", "Tally"]
+__all__ = ["CallResult", "LastAnswer", "PlayRecord"]
 
 _KEPT_REWARDS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeRequest:
-    """The task, seed and options that an episode was opened with.
-
-    Attributes:
-        seed: The seed given to `reset`.
-        split: The split of the task.
-        task: The task.
-        task_index: Index of the task in its split, if it was chosen by index.
-        reward_in_meta: Whether MCP results carry the reward in `_meta`.
-    """
-
-    seed: int
-    split: str | None = None
-    task: Task | None = None
-    task_index: int | None = None
-    reward_in_meta: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +42,84 @@ class CallResult:
     reward_in_meta: bool = False
 
 
-@dataclass(slots=True)
-class Tally:
-    """Counts of one play. A reset starts new ones.
+class PlayRecord:
+    """Counts and records the calls of one play. A reset starts a new one.
+
+    Args:
+        handle: Handle of the episode.
+        trajectories: Where calls are recorded.
 
     Attributes:
         steps: Tool calls that reached the environment.
         errors: Tool calls that were refused, or that the environment answered with a `ToolError`.
-        records: Tool calls that were recorded.
-        reward_sum: Sum of the rewards.
-        last_reward: The last reward; `None` if there was none.
         environment_seconds: Time spent inside the environment.
         rewards: The rewards of the latest steps, one for each step.
+        last: The answer to the latest call.
     """
 
-    steps: int = 0
-    errors: int = 0
-    records: int = 0
-    reward_sum: float = 0.0
-    last_reward: float | None = None
-    environment_seconds: float = 0.0
-    rewards: deque[float | None] = field(default_factory=lambda: deque(maxlen=_KEPT_REWARDS))
+    def __init__(self, handle: str, trajectories: TrajectoryStore):
+        self._handle = handle
+        self._trajectories = trajectories
+        self.steps = 0
+        self.errors = 0
+        self.environment_seconds = 0.0
+        self.rewards: deque[float | None] = deque(maxlen=_KEPT_REWARDS)
+        self.last = LastAnswer()
+        self._records = 0
+        self._reward_sum = 0.0
+        self._last_reward: float | None = None
 
-    def add(self, reward: float | None, seconds: float) -> None:
+    def count(self, reward: float | None, seconds: float) -> None:
         """Count a step."""
         self.steps += 1
         self.environment_seconds += seconds
         self.rewards.append(reward)
         if reward is not None:
-            self.reward_sum += reward
-            self.last_reward = reward
+            self._reward_sum += reward
+            self._last_reward = reward
 
     def reward(self, how: Literal["sum", "last"]) -> float | None:
         """The reward so far; `None` if no step had one."""
-        return self.reward_sum if how == "sum" and self.last_reward is not None else self.last_reward
+        return self._reward_sum if how == "sum" and self._last_reward is not None else self._last_reward
+
+    async def begin(self, observation: Observation) -> None:
+        """Record the first observation."""
+        await self._trajectories.begin(self._handle, observation)
+
+    async def record(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        result: StepResult,
+        started_at: float,
+        seconds: float = 0.0,
+        error: str | None = None,
+    ) -> None:
+        """Record a call.
+
+        Args:
+            tool: Name of the tool.
+            arguments: The arguments as parsed JSON.
+            result: What the environment returned.
+            started_at: Unix time in seconds.
+            seconds: How long the environment took.
+            error: Code of the error, if the call failed.
+        """
+        self._records += 1
+        record = StepRecord(
+            index=self._records,
+            tool=tool,
+            arguments=dict(arguments),
+            observation=result.observation,
+            error=error,
+            reward=result.reward,
+            terminated=result.terminated,
+            truncated=result.truncated,
+            info=result.info,
+            started_at=started_at,
+            seconds=seconds,
+        )
+        await self._trajectories.append(self._handle, record)
 
 
 class LastAnswer:

@@ -1,24 +1,85 @@
-"""A table of episodes with metrics, traces, and the episode's name in log lines."""
+"""Watching the operations on episodes: metrics, traces, and the episode's name in log lines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from contextvars import Token
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from envport.clock import Clock, SystemClock
-from envport.episodes.base import ChosenTask, EpisodeTable, Found, Opening
+from envport.episodes.base import EpisodeTable, Found, Opening
 from envport.episodes.limits import Limits
-from envport.episodes.observer import EpisodeObserver, Unobserved
-from envport.episodes.operation import Operation
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
+from envport.episodes.requests import OpenRequest
+from envport.errors import AtCapacity, EnvportError, ToolError
 from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink
-from envport.telemetry.subject import EpisodeSubject
-from envport.types import EpisodeInfo, Trajectory
+from envport.telemetry.subject import EpisodeSubject, episode_at_hand
+from envport.telemetry.tracing import OpenSpan, begin_span
+from envport.types import Choice, EpisodeInfo, Outcome, Trajectory
 
-__all__ = ["WatchedTable"]
+__all__ = ["EpisodeObserver", "Unobserved", "WatchedTable"]
+
+_OK = "ok"
+
+
+class EpisodeObserver(Protocol):
+    """Receives events about episodes. Its methods run in the event loop and return at once.
+
+    A `result` is one of:
+
+    - `ok`
+    - the `code` of the error that the caller got (see `envport.errors`)
+    - `cancelled`, if the caller disconnected
+    - `internal`, for any other exception
+    """
+
+    def opened(self, environment: str, result: str, seconds: float) -> None:
+        """An episode was opened, or could not be opened. `seconds` is how long the caller waited."""
+        ...
+
+    def reset(self, environment: str, result: str, seconds: float) -> None:
+        """An episode was reset, or could not be reset."""
+        ...
+
+    def called(self, environment: str, result: str, seconds: float) -> None:
+        """A tool was called. `seconds` is the time from the call to its answer, including the wait for its turn."""
+        ...
+
+    def ended(self, environment: str, outcome: Outcome) -> None:
+        """An episode got an outcome. An episode that is reset and played again gets another one."""
+        ...
+
+    def refused(self, limit: str) -> None:
+        """There was no room for an episode.
+
+        Args:
+            limit: The limit that was reached (see `AtCapacity`), or the code of a subclass such as `Draining`.
+        """
+        ...
+
+
+class Unobserved:
+    """An observer that ignores all events."""
+
+    def opened(self, environment: str, result: str, seconds: float) -> None:
+        """Do nothing."""
+
+    def reset(self, environment: str, result: str, seconds: float) -> None:
+        """Do nothing."""
+
+    def called(self, environment: str, result: str, seconds: float) -> None:
+        """Do nothing."""
+
+    def ended(self, environment: str, outcome: Outcome) -> None:
+        """Do nothing."""
+
+    def refused(self, limit: str) -> None:
+        """Do nothing."""
 
 
 class WatchedTable:
@@ -81,24 +142,12 @@ class WatchedTable:
         """The environment of that name."""
         return self._table.environment(name)
 
-    async def open(
-        self,
-        environment: str,
-        *,
-        principal: str,
-        split: str | None = None,
-        task: ChosenTask | None = None,
-        seed: int | None = None,
-        reward_in_meta: bool = False,
-    ) -> Opening:
+    async def open(self, request: OpenRequest) -> Opening:
         """Open an episode and reset its environment."""
         # An unknown name raises here, so that it never becomes a metrics label.
-        name = self._table.environment(environment).name
-        observer = self._observer
-        with Operation("episode.open", name, None, None, self._clock, observer.opened, observer.refused) as operation:
-            opening = await self._table.open(
-                environment, principal=principal, split=split, task=task, seed=seed, reward_in_meta=reward_in_meta
-            )
+        name = self._table.environment(request.environment).name
+        with self._operation("episode.open", name, None, self._observer.opened) as operation:
+            opening = await self._table.open(request)
             operation.gave_episode(opening.handle, opening.seed)
             return opening
 
@@ -120,10 +169,7 @@ class WatchedTable:
     ) -> CallResult:
         """Call a tool. Calls of one episode run one after the other."""
         subject = EpisodeSubject(found.spec.name, found.handle, found.principal)
-        observer = self._observer
-        with Operation(
-            "episode.call", subject.environment, subject, tool, self._clock, observer.called, observer.refused
-        ) as operation:
+        with self._operation("episode.call", subject.environment, subject, self._observer.called, tool) as operation:
             result = await self._table.call(found, tool, arguments, progress, call_id)
             operation.gave(result)
             return result
@@ -136,21 +182,11 @@ class WatchedTable:
         """Restart the idle timer of an episode."""
         return await self._table.keep_alive(found)
 
-    async def reset(
-        self,
-        found: Found,
-        *,
-        split: str | None = None,
-        task: ChosenTask | None = None,
-        seed: int | None = None,
-    ) -> Opening:
+    async def reset(self, found: Found, choice: Choice) -> Opening:
         """Start an episode over. It keeps its task and seed unless others are given."""
         subject = EpisodeSubject(found.spec.name, found.handle, found.principal)
-        observer = self._observer
-        with Operation(
-            "episode.reset", subject.environment, subject, None, self._clock, observer.reset, observer.refused
-        ) as operation:
-            opening = await self._table.reset(found, split=split, task=task, seed=seed)
+        with self._operation("episode.reset", subject.environment, subject, self._observer.reset) as operation:
+            opening = await self._table.reset(found, choice)
             operation.gave_episode(opening.handle, opening.seed)
             return opening
 
@@ -161,3 +197,84 @@ class WatchedTable:
     async def trajectory(self, handle: str, principal: str) -> Trajectory:
         """The trajectory of an episode."""
         return await self._table.trajectory(handle, principal)
+
+    def _operation(
+        self,
+        name: str,
+        environment: str,
+        subject: EpisodeSubject | None,
+        tell: Callable[[str, str, float], None],
+        tool: str | None = None,
+    ) -> Operation:
+        return Operation(name, environment, subject, tool, self._clock, tell, self._observer.refused)
+
+
+class Operation:
+    """Context manager around one operation on an episode.
+
+    Args:
+        name: Name of the operation and of its span.
+        environment: Name of the environment.
+        subject: The episode, if it exists already.
+        tool: Name of the tool, if the operation is a call.
+        clock: The clock.
+        tell: Called at the end with the environment's name, the result and the seconds; see `EpisodeObserver`.
+        refused: Called with the limit that was reached, if there was no room.
+    """
+
+    __slots__ = ("_begin", "_clock", "_environment", "_refused", "_result", "_span", "_subject", "_tell", "_token")
+
+    def __init__(
+        self,
+        name: str,
+        environment: str,
+        subject: EpisodeSubject | None,
+        tool: str | None,
+        clock: Clock,
+        tell: Callable[[str, str, float], None],
+        refused: Callable[[str], None],
+    ):
+        self._environment = environment
+        self._subject = subject
+        self._clock = clock
+        self._tell = tell
+        self._refused = refused
+        self._result = _OK
+        self._span: OpenSpan | None = begin_span(name, environment, subject.episode_id if subject else None, tool)
+
+    def __enter__(self) -> Self:
+        self._token: Token[EpisodeSubject | None] = episode_at_hand.set(self._subject)
+        self._begin = self._clock.monotonic()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if exc is not None:
+            self._result = _result_of(exc)
+            if isinstance(exc, AtCapacity):
+                self._refused(exc.limit if type(exc) is AtCapacity else exc.code)
+        if self._span is not None:
+            self._span.end(self._result if self._result != _OK else None)
+        episode_at_hand.reset(self._token)
+        self._tell(self._environment, self._result, self._clock.monotonic() - self._begin)
+
+    def gave_episode(self, handle: str, seed: int) -> None:
+        """Record the episode that was opened or reset."""
+        if self._span is not None:
+            self._span.set({"envport.episode.id": handle, "envport.seed": seed})
+
+    def gave(self, result: CallResult) -> None:
+        """Record the result of a call."""
+        if result.is_error:
+            self._result = ToolError.code
+        if self._span is not None:
+            self._span.set(
+                {"envport.step": result.step, "envport.outcome": result.outcome.reason if result.outcome else None}
+            )
+
+
+def _result_of(error: BaseException) -> str:
+    if isinstance(error, EnvportError):
+        return error.code
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else "internal"

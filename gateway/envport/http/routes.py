@@ -9,10 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from starlette.responses import PlainTextResponse
 
 from envport.access import ANYONE, Access, Principal
-from envport.episodes import EpisodeTable, Opening
+from envport.episodes import EpisodeTable, Opening, OpenRequest
 from envport.http.problems import add_error_handlers
 from envport.registry import EnvironmentDefinition
 from envport.types import (
+    Choice,
     EnvironmentInfo,
     EpisodeInfo,
     EpisodeLimits,
@@ -64,6 +65,11 @@ class TaskFields(BaseModel):
         StrictInt | None,
         Field(description="From 0 to 2**63-1. The same task and seed give the same episode."),
     ] = None
+
+    @property
+    def choice(self) -> Choice:
+        """The fields as the table of episodes takes them."""
+        return Choice(self.split, self.task, self.seed)
 
 
 class OpenFields(TaskFields):
@@ -196,14 +202,8 @@ async def list_tasks(
 @router.post("/episodes", status_code=201, tags=["episodes"])
 async def open_episode(body: OpenFields, request: Request, plane: Plane, caller: CallingPrincipal) -> OpenedEpisode:
     """Open an episode. If there is no room, it waits for a bounded time, then answers 503 with Retry-After."""
-    opening = await plane.table.open(
-        body.environment,
-        principal=caller.name,
-        split=body.split,
-        task=body.task,
-        seed=body.seed,
-        reward_in_meta=body.reward_in_meta,
-    )
+    asked = OpenRequest(body.environment, caller.name, body.choice, body.reward_in_meta)
+    opening = await plane.table.open(asked)
     token = plane.access.mint(caller, opening.handle) if body.mint_token else None
     return plane.opened(request, opening, token)
 
@@ -225,9 +225,8 @@ async def reset_episode(
     episode_id: str, request: Request, plane: Plane, caller: CallingPrincipal, body: TaskFields | None = None
 ) -> OpenedEpisode:
     """Start an episode over. It keeps its task and seed unless others are given."""
-    choice = body or TaskFields()
     found = plane.table.find(episode_id, caller.name)
-    opening = await plane.table.reset(found, split=choice.split, task=choice.task, seed=choice.seed)
+    opening = await plane.table.reset(found, body.choice if body is not None else Choice())
     return plane.opened(request, opening)
 
 

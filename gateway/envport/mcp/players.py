@@ -12,7 +12,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from envport.access import Principal
-from envport.episodes import EpisodeRequest, EpisodeTable, Found, Opening
+from envport.episodes import EpisodeTable, Found, Opening, OpenRequest
 
 __all__ = ["PLAYER_KEY", "FixedEpisode", "Player", "PlayerOf", "SessionEpisodes", "player_of_request"]
 
@@ -81,15 +81,11 @@ class FixedEpisode:
 
     Args:
         table: The table of episodes.
-        environment: Name of the environment.
-        principal: Name of the principal that owns the episode.
-        request: The task and seed of the episode.
+        request: The request for the episode.
     """
 
-    def __init__(self, table: EpisodeTable, environment: str, principal: str, request: EpisodeRequest):
+    def __init__(self, table: EpisodeTable, request: OpenRequest):
         self._table = table
-        self._environment = environment
-        self.principal = principal
         self._request = request
         self._lock = anyio.Lock()
         self._opening: Opening | None = None
@@ -99,14 +95,13 @@ class FixedEpisode:
         """The prompt, first observation and seed of the episode. Opens the episode if it is not open yet."""
         async with self._lock:
             if self._opening is None:
-                self._opening = await self._table.open(
-                    self._environment,
-                    principal=self.principal,
-                    split=self._request.split,
-                    task=self._request.task if self._request.task_index is None else self._request.task_index,
-                    seed=self._request.seed,
-                )
+                self._opening = await self._table.open(self._request)
             return self._opening
+
+    @property
+    def principal(self) -> str:
+        """Name of the principal that owns the episode."""
+        return self._request.principal
 
     def take_opening(self) -> bool:
         """Whether the next result should begin with the first observation. True at the first call only."""

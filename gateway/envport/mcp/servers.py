@@ -15,7 +15,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
 from envport.environment import ToolHints
-from envport.episodes import EpisodeTable, Found, Opening
+from envport.episodes import EpisodeTable, Found, Opening, OpenRequest
 from envport.errors import EnvportError, InvalidArguments, InvalidRequest, UnknownEpisode, UnknownTool
 from envport.mcp.exact import ExactResults
 from envport.mcp.players import FixedEpisode, PlayerOf, SessionEpisodes
@@ -24,7 +24,7 @@ from envport.mcp.results import opening_blocks, prompt_messages, tool_error, too
 from envport.registry import EPISODE_ID, START_EPISODE, EnvironmentDefinition
 from envport.telemetry.mcp_server import WhenTraced
 from envport.tools.arguments import explain_json_schema_error
-from envport.types import ContentBlock
+from envport.types import Choice, ContentBlock
 
 __all__ = ["EpisodeServer", "FixedServer", "GoneServer", "SharedServer"]
 
@@ -241,7 +241,7 @@ class SharedServer(_EnvironmentServer):
 
     async def _open(self, ctx: Context, arguments: Mapping[str, Any]) -> Opening:
         player = self._player_of(ctx)
-        opening = await self._table.open(self._spec.name, principal=player.principal.name, **arguments)
+        opening = await self._table.open(OpenRequest(self._spec.name, player.principal.name, Choice(**arguments)))
         self._sessions.remember(player.session, opening.handle)
         return opening
 

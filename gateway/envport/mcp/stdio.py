@@ -12,11 +12,12 @@ from mcp.server.stdio import stdio_server
 
 from envport.access import ANYONE
 from envport.environment import RuntimeKind
-from envport.episodes import Episodes, EpisodeTable, Limits, LocalTable, WatchedTable, choose
+from envport.episodes import Episodes, EpisodeTable, Limits, OpenRequest, WatchedTable, resolve
 from envport.mcp.draining import Exchange, StandardInput, end_on_sigterm
 from envport.mcp.players import FixedEpisode, Player
 from envport.mcp.servers import FixedServer, SharedServer
 from envport.registry import EnvironmentDefinition
+from envport.types import Choice
 
 __all__ = ["serve_stdio"]
 
@@ -53,9 +54,9 @@ async def serve_stdio(
         UnknownTask: There is no such split or task.
         InvalidRequest: The environment has no tasks, or the seed is out of range.
     """
-    table = WatchedTable(LocalTable(Episodes({spec.name: spec}, limits, runtime=runtime)))
+    table = WatchedTable(Episodes({spec.name: spec}, limits, runtime=runtime))
     # Created outside `table.run()`, whose task group would wrap an error in an exception group.
-    server = _server(spec, table, split, task, seed)
+    server = _server(spec, table, Choice(split, task, seed))
     options = server.create_initialization_options()
     if sys.platform == "win32":
         # Windows has no SIGTERM to catch.
@@ -72,12 +73,12 @@ async def serve_stdio(
         tasks.cancel_scope.cancel()
 
 
-def _server(
-    spec: EnvironmentDefinition, table: EpisodeTable, split: str | None, task: int | None, seed: int | None
-) -> Server[Any]:
-    if split is None and task is None and seed is None:
+def _server(spec: EnvironmentDefinition, table: EpisodeTable, choice: Choice) -> Server[Any]:
+    if choice == Choice():
         return SharedServer(spec, table, _the_process).server
-    request = choose(spec, split, task, seed)
-    fixed = FixedEpisode(table, spec.name, ANYONE.name, request)
-    prompt = request.task.prompt if request.task is not None and request.task.prompt else spec.description
+    start = resolve(spec, choice)
+    # What was drawn is kept, so that the episode has the task whose prompt is shown.
+    drawn = Choice(start.split, start.task_index, start.seed)
+    fixed = FixedEpisode(table, OpenRequest(spec.name, ANYONE.name, drawn))
+    prompt = start.task.prompt if start.task is not None and start.task.prompt else spec.description
     return FixedServer(spec, table, fixed, prompt).server

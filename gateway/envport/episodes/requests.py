@@ -1,0 +1,101 @@
+"""Requests for an episode, and what they come to: a task and a seed of the environment."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from types import NoneType
+
+from pydantic import ValidationError
+
+from envport.errors import InvalidRequest
+from envport.registry import EnvironmentDefinition
+from envport.types import Choice, Task
+
+__all__ = ["EpisodeStart", "OpenRequest", "resolve", "resolve_reset"]
+
+_LARGEST_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRequest:
+    """A request to open an episode.
+
+    Attributes:
+        environment: Name of the environment.
+        principal: Name of the principal that will own the episode.
+        choice: Split, task and seed.
+        reward_in_meta: Whether MCP results carry the reward in `_meta`.
+        wait: Whether to wait for a free place.
+    """
+
+    environment: str
+    principal: str
+    choice: Choice = field(default_factory=Choice)
+    reward_in_meta: bool = False
+    wait: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeStart:
+    """What an episode starts from.
+
+    Attributes:
+        seed: The seed given to `reset`.
+        split: The split of the task.
+        task: The task.
+        task_index: Index of the task in its split, if it was chosen by index.
+    """
+
+    seed: int
+    split: str | None = None
+    task: Task | None = None
+    task_index: int | None = None
+
+
+def resolve(spec: EnvironmentDefinition, choice: Choice) -> EpisodeStart:
+    """Find the task of a choice, and draw what it leaves open.
+
+    Raises:
+        UnknownTask: There is no such split or task.
+        InvalidRequest: The seed or the task is malformed.
+    """
+    split, task = choice.split, choice.task
+    seed = secrets.randbelow(2**31) if choice.seed is None else _checked(choice.seed)
+    if isinstance(task, Task):
+        return EpisodeStart(seed, split, task)
+    if isinstance(task, Mapping):
+        try:
+            return EpisodeStart(seed, split, Task.model_validate(dict(task)))
+        except ValidationError as error:
+            raise InvalidRequest(f"task is malformed: {error.errors(include_url=False)[0]['msg']}") from None
+    if type(task) not in (int, NoneType):
+        raise InvalidRequest("task has to be an index into the split, or a task with an id")
+    split = split if split is not None else spec.default_split
+    if split is None:
+        if task is not None:
+            raise InvalidRequest(f"environment {spec.name!r} has no tasks, so no task can be chosen by index")
+        return EpisodeStart(seed)
+    index = Random(seed).randrange(spec.num_tasks(split)) if task is None else task
+    return EpisodeStart(seed, split, spec.task(split, index), index)
+
+
+def resolve_reset(spec: EnvironmentDefinition, before: EpisodeStart, choice: Choice) -> EpisodeStart:
+    """What an episode starts from after a reset: as before, except for what is chosen.
+
+    Raises:
+        UnknownTask: There is no such split or task.
+        InvalidRequest: The seed or the task is malformed.
+    """
+    seed = before.seed if choice.seed is None else choice.seed
+    if choice.task is None and choice.split is None:
+        return EpisodeStart(_checked(seed), before.split, before.task, before.task_index)
+    return resolve(spec, Choice(choice.split or before.split, choice.task, seed))
+
+
+def _checked(seed: int) -> int:
+    if type(seed) is not int or not 0 <= seed <= _LARGEST_SEED:
+        raise InvalidRequest(f"seed is {seed!r}; it has to be an integer from 0 to {_LARGEST_SEED}")
+    return seed

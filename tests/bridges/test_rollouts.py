@@ -1,0 +1,140 @@
+"""Playing episodes from Python, for trainers that no bridge is written for yet."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import REFERENCES, Place, gateway
+
+from envport.errors import (
+    ConfigurationError,
+    EpisodeFailed,
+    EpisodeOver,
+    GatewayUnreachable,
+    InvalidArguments,
+    RequestError,
+    UnknownTool,
+)
+from envport_bridges.rollouts import AsyncRollouts, Rollout, Rollouts, RolloutTarget
+from envport_bridges.rollouts.connection import _connections
+
+PAGE = Path(__file__).parents[2] / "bridges/envport_bridges/rollouts/README.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def rollouts_at(place: Place, name: str) -> Rollouts:
+    return Rollouts(REFERENCES[name] if place.url is None else f"{place.url}/environments/{name}")
+
+
+def text(reply: Any) -> str:
+    return "".join(block["text"] for block in reply.content)
+
+
+def test_an_episode_is_played_to_its_end(place: Place) -> None:
+    rollouts = rollouts_at(place, "guess")
+    with rollouts.open(split="train", task=3, seed=5) as rollout:
+        assert (rollout.seed, rollout.outcome, rollout.reward, rollout.lost) == (5, None, None, False)
+        assert rollout.prompt == rollouts.tasks("train", offset=3, limit=1).tasks[0].prompt
+        wrong = rollout.call("guess", {"number": 9})
+        assert (text(wrong), wrong.reward, rollout.outcome) == ("Wrong.", -0.25, None)
+        right = rollout.call("guess", {"number": 3})
+        assert text(right) == "Right."
+    assert right.outcome is not None
+    assert (rollout.outcome, rollout.reward) == (right.outcome, sum(r for r in rollout.rewards if r is not None))
+    assert rollout.outcome.reason == "terminated"
+    with pytest.raises(EpisodeOver):
+        rollout.call("guess", {"number": 3})
+
+
+def test_a_refused_call_is_told_and_the_episode_goes_on(place: Place) -> None:
+    with rollouts_at(place, "guess").open(task=3) as rollout:
+        with pytest.raises(InvalidArguments, match="number"):
+            rollout.call("guess", {"number": "three"})
+        with pytest.raises(UnknownTool):
+            rollout.call("fly", {})
+        assert (rollout.outcome, rollout.rewards) == (None, ())
+        assert text(rollout.call("guess", {"number": 3})) == "Right."
+
+
+def test_the_tools_are_those_of_the_listing() -> None:
+    with gateway() as serving:
+        here, there = Rollouts(REFERENCES["mirror"]), Rollouts(f"{serving.url}/environments/mirror")
+        assert repr(here.environment.tools) == repr(there.environment.tools)
+        _connections.popitem()[1].stop()
+
+
+def test_a_bad_choice_names_what_is_wrong(place: Place) -> None:
+    rollouts = rollouts_at(place, "guess")
+    with pytest.raises(RequestError, match="nowhere"):
+        rollouts.open(split="nowhere")
+    with pytest.raises(RequestError, match="seed is -1"):
+        rollouts.open(seed=-1)
+
+
+@pytest.mark.parametrize(
+    "where", ["http://127.0.0.1:1", "http://127.0.0.1:1/environments/", "ftp://host/environments/catch", "http://[/x"]
+)
+def test_an_address_that_names_no_environment_is_refused(where: str) -> None:
+    with pytest.raises(ConfigurationError, match="does not name an environment"):
+        Rollouts(where)
+
+
+def test_no_gateway_is_said_after_the_patience() -> None:
+    with pytest.raises(GatewayUnreachable):
+        Rollouts(RolloutTarget("http://127.0.0.1:1/environments/catch", patience=0.0))
+
+
+def test_a_lost_episode_has_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process dies in the middle of a call, after a step with a reward."""
+    with gateway() as serving:
+        rollouts = Rollouts(f"{serving.url}/environments/guess")
+        rollout = rollouts.open(task=3)
+        assert rollout.call("guess", {"number": 9}).reward is not None
+        serving.run(lambda: serving.gateway.table.drain(0))
+        with pytest.raises(EpisodeFailed):
+            rollout.call("guess", {"number": 3})
+        assert (rollout.lost, rollout.reward) == (True, None)
+        assert rollout.outcome is not None
+        assert rollout.outcome.infrastructure
+        _connections.popitem()[1].stop()
+
+
+def test_closing_frees_the_place() -> None:
+    with gateway() as serving:
+        rollouts = Rollouts(f"{serving.url}/environments/guess")
+        with rollouts.open(), rollouts.open():
+            assert serving.gateway.table.live == 2
+        Place().settle(lambda: serving.gateway.table.live == 0)
+        _connections.popitem()[1].stop()
+
+
+def test_many_at_once_from_async_code(place: Place) -> None:
+    where = REFERENCES["guess"] if place.url is None else f"{place.url}/environments/guess"
+
+    async def play(rollouts: AsyncRollouts, task: int) -> tuple[float | None, str]:
+        async with await rollouts.open(split="train", task=task, seed=1) as rollout:
+            reply = await rollout.call("guess", {"number": task})
+            return rollout.reward, text(reply)
+
+    async def main() -> list[tuple[float | None, str]]:
+        rollouts = await AsyncRollouts.connect(where)
+        assert (await rollouts.tasks("train", limit=2)).tasks[1].id
+        return await asyncio.gather(*(play(rollouts, task) for task in range(8)))
+
+    assert asyncio.run(main()) == [(1.0, "Right.")] * 8
+
+
+def test_the_page_can_be_followed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its blocks are run as they stand."""
+    shown: dict[str, Any] = {}
+    for block in BLOCKS:
+        exec(compile(block, str(PAGE), "exec"), shown)
+    assert isinstance(shown["rollout"], Rollout)
+    assert shown["rollout"].outcome.reason == "terminated"
+    assert len(shown["rewards"]) == 8
+    assert set(shown["rewards"]) <= {1.0, -1.0}
+    assert "terminated" in capsys.readouterr().out
