@@ -24,7 +24,7 @@ FLAKY = '''
 import os
 import random
 
-from envport_bridges.playing.policies import random_calls
+from envport_bridges.evaluation.players.policies import random_calls
 
 
 def lost_at_first(view):

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from envport.client import AsyncClient, Client
 from envport.errors import InvalidAccess, InvalidOption, Unauthenticated
 from envport.types import EnvironmentInfo
-from envport_bridges.playing.hosting import Hosted
+from envport_bridges.evaluation.gateways.hosted import Hosted
 
 __all__ = ["Place"]
 

@@ -1,4 +1,4 @@
-"""`envport eval`."""
+"""`envport eval` and `envport compare`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from envport_bridges.evaluation.results import Result
     from envport_bridges.evaluation.running import Match, Rules
 
-__all__ = ["evaluate"]
+__all__ = ["compare", "evaluate"]
 
 _PLAYERS, _EPISODES, _LIMITS, _OUTPUT = "Players", "Episodes", "Limits", "Output"
 _AGENTS_SIDE_BY_SIDE = 4
@@ -192,3 +192,21 @@ def _conclude(results: list[Result], report: Path | None, as_json: bool) -> None
         raise typer.Exit(130)
     if any(result.status != "success" or not result.played for result in results):
         raise typer.Exit(1)
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Log of an evaluation.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Log of another one.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Compare two evaluations: refused if they measured different things, else their paired differences."""
+    require_extra()
+    from envport_bridges.evaluation.comparison import compare_results
+    from envport_bridges.evaluation.results import Result
+    from envport_bridges.evaluation.table import print_comparison
+
+    comparison = compare_results(Result.read(a), Result.read(b))
+    if as_json:
+        print(json.dumps(comparison.document(), indent=2))
+    else:
+        print_comparison(comparison)
