@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from envport.cli.groups import grouped
 from envport.errors import InvalidOption
 from envport_bridges.evaluation.extra import require_extra
+from envport_bridges.evaluation.options import BudgetOptions, OutputOptions, PlayerOptions, SelectionOptions
 
 if TYPE_CHECKING:
     from envport_bridges.evaluation.results import Result
@@ -18,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "evaluate"]
 
-_PLAYERS, _EPISODES, _LIMITS, _OUTPUT = "Players", "Episodes", "Limits", "Output"
 _AGENTS_SIDE_BY_SIDE = 4
 
 
+@grouped
 def evaluate(
     environments: Annotated[
         list[str] | None,
@@ -31,118 +33,53 @@ def evaluate(
             "`envport serve` takes it, which is started in place.",
         ),
     ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODEL", help="A model, by Inspect's name: openai-api/...", rich_help_panel=_PLAYERS),
-    ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="POLICY", help="random, noop, MODULE:FUNCTION or FILE.py:FUNCTION.", rich_help_panel=_PLAYERS
-        ),
-    ] = None,
-    agent: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COMMAND",
-            help="A program: claude-code, codex, gemini, mcp, or a command line with {mcp_url}, {mcp_config}, {prompt} "
-            "or {prompt_file}.",
-            rich_help_panel=_PLAYERS,
-        ),
-    ] = None,
-    model_base_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Address of the model's server.", rich_help_panel=_PLAYERS)
-    ] = None,
-    model_arg: Annotated[
-        list[str] | None,
-        typer.Option("-M", metavar="NAME=VALUE", help="Argument of the model's provider.", rich_help_panel=_PLAYERS),
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, rich_help_panel=_PLAYERS)] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of one answer.", rich_help_panel=_PLAYERS)
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The first one if not given.", rich_help_panel=_EPISODES)
-    ] = None,
-    num_tasks: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="How many tasks; all of them once if not given, or 100 episodes if there are none. Beyond their "
-            "number, tasks come again with another seed.",
-            rich_help_panel=_EPISODES,
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Makes the episodes' seeds.", rich_help_panel=_EPISODES)] = 0,
-    epochs: Annotated[
-        int, typer.Option(min=1, help="Attempts at each, for pass@k and pass^k.", rich_help_panel=_EPISODES)
-    ] = 1,
-    success_at: Annotated[
-        float, typer.Option(help="Reward from which on an episode is a success.", rich_help_panel=_EPISODES)
-    ] = 1.0,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Episodes side by side.", rich_help_panel=_EPISODES)] = None,
-    retries: Annotated[
-        int, typer.Option(min=0, help="How often a lost episode is played again.", rich_help_panel=_EPISODES)
-    ] = 0,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="LOG", help="Go on with an evaluation; what has a score keeps it.", rich_help_panel=_EPISODES
-        ),
-    ] = None,
-    max_calls: Annotated[int, typer.Option(min=1, help="Calls of an episode.", rich_help_panel=_LIMITS)] = 200,
-    agent_seconds: Annotated[
-        float, typer.Option(min=0.1, help="An agent's time for an episode.", rich_help_panel=_LIMITS)
-    ] = 600.0,
-    time_limit: Annotated[
-        int | None, typer.Option(min=1, help="Seconds for an episode.", rich_help_panel=_LIMITS)
-    ] = None,
-    token_limit: Annotated[
-        int | None, typer.Option(min=1, help="Tokens for an episode.", rich_help_panel=_LIMITS)
-    ] = None,
-    message_limit: Annotated[
-        int | None, typer.Option(min=1, help="Messages of an episode.", rich_help_panel=_LIMITS)
-    ] = None,
-    log_dir: Annotated[Path, typer.Option(help="Folder for Inspect's logs.", rich_help_panel=_OUTPUT)] = Path("logs"),
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.", rich_help_panel=_OUTPUT)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.", rich_help_panel=_OUTPUT)] = False,
+    *,
+    players: PlayerOptions,
+    selection: SelectionOptions,
+    budget: BudgetOptions,
+    output: OutputOptions,
 ) -> None:
     """Evaluate models, policies and whole agents, each on every environment."""
     require_extra()
-    from envport_bridges.evaluation.running import Match, Rules
-
-    matches = [
-        Match(env, kind, player)
-        for env in environments or []
-        for kind, players in (("model", model), ("policy", policy), ("agent", agent))
-        for player in players or []
-    ]
+    matches = _matches(environments or [], players)
+    resume = selection.resume
     if bool(matches) == (resume is not None) or (resume is not None and environments):
         raise InvalidOption(
             "say what to evaluate: environments, and players by --model, --policy or --agent; or --resume LOG alone"
         )
-    rules = Rules(
+    results = _run(matches, resume, _rules(players, selection, budget, output))
+    _conclude(results, output)
+
+
+def _matches(environments: list[str], players: PlayerOptions) -> list[Match]:
+    from envport_bridges.evaluation.running import Match
+
+    of_kind = (("model", players.model), ("policy", players.policy), ("agent", players.agent))
+    return [Match(env, kind, player) for env in environments for kind, named in of_kind for player in named]
+
+
+def _rules(players: PlayerOptions, selection: SelectionOptions, budget: BudgetOptions, output: OutputOptions) -> Rules:
+    from envport_bridges.evaluation.running import Rules
+
+    return Rules(
         task={
-            "split": split,
-            "num_tasks": num_tasks,
-            "seed": seed,
-            "success_at": success_at,
-            "agent_seconds": agent_seconds,
-            "max_calls": max_calls,
+            "split": selection.split,
+            "num_tasks": selection.num_tasks,
+            "seed": selection.seed,
+            "success_at": selection.success_at,
+            "agent_seconds": budget.agent_seconds,
+            "max_calls": budget.max_calls,
         },
-        model=dict(map(_argument, model_arg or [])),
-        model_base_url=model_base_url,
-        generation=_given(temperature=temperature, max_tokens=max_tokens),
-        limits=_given(time_limit=time_limit, token_limit=token_limit, message_limit=message_limit),
-        epochs=epochs,
-        jobs=jobs or (_AGENTS_SIDE_BY_SIDE if agent else None),
-        retries=retries,
-        log_dir=log_dir,
-        display="none" if as_json else "rich" if sys.stdout.isatty() else "plain",
+        model=dict(map(_argument, players.model_arg)),
+        model_base_url=players.model_base_url,
+        generation=_given(temperature=players.temperature, max_tokens=players.max_tokens),
+        limits=_given(time_limit=budget.time_limit, token_limit=budget.token_limit, message_limit=budget.message_limit),
+        epochs=selection.epochs,
+        jobs=selection.jobs or (_AGENTS_SIDE_BY_SIDE if players.agent else None),
+        retries=selection.retries,
+        log_dir=output.log_dir,
+        display="none" if output.as_json else "rich" if sys.stdout.isatty() else "plain",
     )
-    _conclude(_run(matches, resume, rules), report, as_json)
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -175,19 +112,19 @@ def _run(matches: list[Match], resume: Path | None, rules: Rules) -> list[Result
         stop_places()
 
 
-def _conclude(results: list[Result], report: Path | None, as_json: bool) -> None:
+def _conclude(results: list[Result], output: OutputOptions) -> None:
     """Print the results. Exits with 130 after Ctrl-C, and with 1 if an evaluation failed or scored no episode."""
     from envport_bridges.evaluation.report import write_report
     from envport_bridges.evaluation.table import print_results
 
-    if as_json:
+    if output.as_json:
         print(json.dumps([result.document() for result in results], indent=2))
     else:
         print_results(results)
-    if report is not None:
-        write_report(results, report)
-        if not as_json:
-            print(f"Report: {report}")
+    if output.report is not None:
+        write_report(results, output.report)
+        if not output.as_json:
+            print(f"Report: {output.report}")
     if any(result.status == "cancelled" for result in results):
         raise typer.Exit(130)
     if any(result.status != "success" or not result.played for result in results):
