@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent import towards_the_ball
 
-from envport_bridges.playing.policies import PolicyCall, View
+from envport_bridges.evaluation.players.policies import PolicyCall, View
 
 
 def catch(view: View) -> PolicyCall | None:

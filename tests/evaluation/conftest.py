@@ -37,6 +37,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     yield
     if not MISSING:
-        from envport_bridges.playing.place import Place
+        from envport_bridges.evaluation.gateways.place import Place
 
         Place.stop_all()

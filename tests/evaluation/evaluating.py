@@ -15,8 +15,8 @@ from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, Model, 
 from inspect_ai.tool import ToolCall
 
 from envport.access import Access, Principal
+from envport_bridges.evaluation.inspect_ai import episode
 from envport_bridges.evaluation.results import Result
-from envport_bridges.inspect_ai import episode
 
 CONTROL = "a-control-token-of-the-tests"
 

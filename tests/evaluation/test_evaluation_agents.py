@@ -19,8 +19,8 @@ from wire import recording
 from envport import Environment, Step, Task, tool
 from envport.client import Client
 from envport.registry import EnvironmentDefinition, load
+from envport_bridges.evaluation.players.agents import PRESETS, Agent, Mission
 from envport_bridges.evaluation.results import Result
-from envport_bridges.playing.agents import PRESETS, Agent, Mission
 
 AGENT = Path(__file__).parents[2] / "examples" / "evaluate_catch" / "agent.py"
 ROGUE = Path(__file__).with_name("rogue.py")

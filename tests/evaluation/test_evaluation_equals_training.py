@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from envport_bridges.evaluation.players.policies import PolicyCall, View, load_policy
 from envport_bridges.evaluation.results import Result
-from envport_bridges.playing.policies import PolicyCall, View, load_policy
 
 MISSING = [name for name in ("trl", "torch", "transformers", "datasets") if find_spec(name) is None]
 if MISSING:

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "evaluate_catch"
-PAGE = (ROOT / "bridges" / "envport_bridges" / "inspect_ai" / "README.md").read_text()
+PAGE = (ROOT / "bridges" / "envport_bridges" / "evaluation" / "README.md").read_text()
 BIN = Path(sys.executable).parent
 
 

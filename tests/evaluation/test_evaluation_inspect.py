@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +20,8 @@ from inspect_ai.util._json import json_schema_dump
 from envport.client import Client
 from envport.errors import EnvportError, InvalidAccess, InvalidOption, UnknownTask
 from envport.registry import EnvironmentDefinition, load
+from envport_bridges.evaluation.inspect_ai import episode
 from envport_bridges.evaluation.results import Result
-from envport_bridges.inspect_ai import episode
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluate_catch"
 sys.path.insert(0, str(EXAMPLE))
@@ -267,3 +268,14 @@ def test_inspect_finds_the_task_by_its_name(gateway: RunningGateway):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Samples:  20/ 20" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "name"),
+    [
+        ("envport_bridges.inspect_ai", "envport_bridges.evaluation.inspect_ai", "episode"),
+        ("envport_bridges.playing.policies", "envport_bridges.evaluation.players.policies", "View"),
+    ],
+)
+def test_import_paths_from_before_the_move_still_work(before: str, now: str, name: str):
+    assert getattr(importlib.import_module(before), name) is getattr(importlib.import_module(now), name)

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import envport_bridges
-
 READ = """
 import os, subprocess, sys
-from envport_bridges.playing.secrecy import hide_memory
+from envport.secrecy import hide_memory
 
 if os.getuid() == 0:
     # Whoever is root may read everything anyway.
@@ -31,21 +29,20 @@ print(b"hunter2" in read.stdout)
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can close a process to its own user")
 @pytest.mark.parametrize(("mode", "readable"), [("open", "True"), ("hidden", "False")])
 def test_the_variables_of_an_evaluation_cannot_be_read_by_its_agents(mode: str, readable: str):
-    bridges = str(Path(envport_bridges.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-c", READ, mode],
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
-        env={"ENVPORT_TOKEN": "hunter2", "PATH": "/usr/bin:/bin", "PYTHONPATH": bridges},
+        env={"ENVPORT_TOKEN": "hunter2", "PATH": "/usr/bin:/bin"},
     )
     assert done.stdout == f"{readable}\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 def test_no_file_argument_or_variable_holds_the_token_of_a_gateway_started_in_place():
-    from envport_bridges.playing.place import Place
+    from envport_bridges.evaluation.gateways.place import Place
 
     place = Place.of("catch")
     assert place.hosted is not None

@@ -1,7 +1,8 @@
-"""The installed `envport` command as a process of its own."""
+"""The `envport` command: as a process of its own, or its main function in this process."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -9,13 +10,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Self
 
 import httpx2
 import mcp
+import pytest
 from mcp.client.streamable_http import streamable_http_client
+
+from envport.cli import main
 
 ENVPORT = str(Path(sys.executable).with_name("envport"))
 TOKEN = "a-token-of-the-tests-0123456789"
@@ -44,6 +48,18 @@ def envport(
         env=environment(**variables),
         check=False,
     )
+
+
+def envport_here(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, with this process's variables and folder: imports are paid for once."""
+    path = sys.path.copy()
+    out, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(errors), pytest.raises(SystemExit) as ended:
+        main(list(words))
+    # A policy's file puts its folder there.
+    sys.path[:] = path
+    assert isinstance(ended.value.code, int)
+    return subprocess.CompletedProcess(words, ended.value.code, out.getvalue(), errors.getvalue())
 
 
 def refused(*words: str, stdin: str = "", cwd: Path | None = None, **variables: str) -> str:

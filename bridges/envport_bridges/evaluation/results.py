@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,13 +12,15 @@ from typing import Any, cast
 from inspect_ai.log import EvalLog, EvalSample, read_eval_log
 
 from envport.errors import InvalidOption
+from envport_bridges.evaluation.inspect_ai.dataset import CLUSTER
+from envport_bridges.evaluation.inspect_ai.scorer import REWARD, SUCCESS
+from envport_bridges.evaluation.inspect_ai.task import IDENTITY
 from envport_bridges.evaluation.intervals import Estimate, mean_of, pass_at, pass_hat, share_of
-from envport_bridges.inspect_ai.dataset import CLUSTER
-from envport_bridges.inspect_ai.scorer import REWARD, SUCCESS
-from envport_bridges.inspect_ai.task import IDENTITY
-from envport_bridges.playing.references import names_only
 
 __all__ = ["Identity", "PlayedEpisode", "Result"]
+
+_QUOTED = re.compile(r"'(\{\w+\})'")
+_FILE = re.compile(r"[^\s'\"=]*/([^\s'\"/]+)")
 
 
 @dataclass(frozen=True)
@@ -216,8 +219,13 @@ def _player(log: EvalLog) -> str:
     arguments = log.eval.task_args
     for kind in ("policy", "agent"):
         if arguments.get(kind):
-            return f"{kind} {names_only(arguments[kind])}"
+            return f"{kind} {_names_only(arguments[kind])}"
     return f"model {log.eval.model}"
+
+
+def _names_only(text: str) -> str:
+    """A command line or reference for display, without folders and without quotes around placeholders."""
+    return _QUOTED.sub(r"\1", _FILE.sub(r"\1", text))
 
 
 def _was_interrupted(sample: EvalSample) -> bool:

@@ -1,1 +1,1 @@
-"""Plays episodes, for any purpose: places, seats at an episode, policies, and agent programs."""
+"""Moved to `envport_bridges.evaluation.players`."""

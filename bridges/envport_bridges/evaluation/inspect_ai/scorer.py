@@ -9,10 +9,10 @@ from inspect_ai.solver import TaskState
 
 from envport.errors import EpisodeFailed
 from envport.types import EpisodeInfo
-from envport_bridges.inspect_ai.dataset import CLUSTER
-from envport_bridges.inspect_ai.naming import qualified
-from envport_bridges.inspect_ai.solver import EPISODE, REFUSED, STOPPED
-from envport_bridges.playing.place import Place
+from envport_bridges.evaluation.gateways.place import Place
+from envport_bridges.evaluation.inspect_ai.dataset import CLUSTER
+from envport_bridges.evaluation.inspect_ai.naming import qualified
+from envport_bridges.evaluation.inspect_ai.solver import EPISODE, REFUSED, STOPPED
 
 __all__ = ["REWARD", "SUCCESS", "outcome"]
 

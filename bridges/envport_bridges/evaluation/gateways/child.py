@@ -1,4 +1,4 @@
-"""The process of a gateway that an evaluation starts for itself.
+"""The process of a gateway that an evaluation starts for itself; `hosted` starts it.
 
 The token is read from standard input. So it is in no file, argument or variable that an evaluated agent could read.
 The gateway ends when standard input ends, so that no gateway is left behind.
@@ -15,8 +15,8 @@ import threading
 from envport.episodes import Limits
 from envport.errors import EnvportError, InvalidEnvironment
 from envport.registry import EnvironmentDefinition, load
+from envport.secrecy import hide_memory
 from envport.serving import Service, Settings
-from envport_bridges.playing.secrecy import hide_memory
 
 __all__ = ["main"]
 

@@ -18,11 +18,11 @@ from envport.client import AsyncClient
 from envport.errors import EnvportError
 from envport.tools.content import text_of
 from envport.types import OpenedEpisode
-from envport_bridges.inspect_ai.exact_tools import playable, shown, tool_content
-from envport_bridges.playing.agents import Agent, Mission
-from envport_bridges.playing.policies import View, load_policy, play_policy
-from envport_bridges.playing.processes import Ended, run_bounded
-from envport_bridges.playing.seat import Seat
+from envport_bridges.evaluation.inspect_ai.exact_tools import playable, shown, tool_content
+from envport_bridges.evaluation.players.agents import Agent, Mission
+from envport_bridges.evaluation.players.policies import View, load_policy, play_policy
+from envport_bridges.evaluation.players.processes import Ended, run_bounded
+from envport_bridges.evaluation.players.seat import Seat
 
 __all__ = ["AgentPlayer", "Ending", "EpisodePlayer", "EpisodeToPlay", "ModelPlayer", "PolicyPlayer"]
 

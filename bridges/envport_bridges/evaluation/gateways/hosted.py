@@ -47,7 +47,7 @@ class Hosted:
         """
         token = secrets.token_urlsafe(32)
         process = subprocess.Popen(
-            [sys.executable, "-m", "envport_bridges.playing.hosted"],
+            [sys.executable, "-m", "envport_bridges.evaluation.gateways.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

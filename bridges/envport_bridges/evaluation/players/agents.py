@@ -152,6 +152,6 @@ PRESETS = {
         # Otherwise it would ignore the settings, because the new folder is not trusted.
         {"GEMINI_CLI_TRUST_WORKSPACE": "true"},
     ),
-    "mcp": Agent("{python} -m envport_bridges.playing.plain_client"),
+    "mcp": Agent("{python} -m envport_bridges.evaluation.players.plain_client"),
 }
 """Presets: agents by name."""

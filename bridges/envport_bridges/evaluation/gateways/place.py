@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from typing import ClassVar
-from urllib.parse import unquote, urlsplit
 
 from envport.client import AsyncClient, Client
+from envport.client.addresses import EnvironmentAddress
 from envport.errors import InvalidAccess, InvalidOption, Unauthenticated
 from envport.types import EnvironmentInfo
-from envport_bridges.playing.hosting import Hosted
+from envport_bridges.evaluation.gateways.hosted import Hosted
 
 __all__ = ["Place"]
 
@@ -52,12 +52,10 @@ class Place:
 
     @classmethod
     def _at(cls, address: str) -> Place:
-        parts = urlsplit(address)
-        root, found, rest = parts.path.partition("/environments/")
-        name = rest.removesuffix("/").removesuffix("/mcp")
-        if parts.scheme not in ("http", "https") or not parts.hostname or not found or not name or "/" in name:
+        found = EnvironmentAddress.parse(address)
+        if found is None:
             raise InvalidOption(f"{address!r} is not the address of an environment: http://HOST/environments/NAME")
-        return cls(f"{parts.scheme}://{parts.netloc}{root}", unquote(name), os.environ.get("ENVPORT_TOKEN") or None)
+        return cls(found.gateway, found.name, os.environ.get("ENVPORT_TOKEN") or None)
 
     @classmethod
     def _hosting(cls, reference: str) -> Place:

@@ -9,11 +9,17 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from envport.client import AsyncClient
 from envport.errors import AtCapacity, EnvportError, InvalidOption
+from envport.secrecy import hide_memory
 from envport.types import OpenedEpisode
-from envport_bridges.inspect_ai.naming import qualified
-from envport_bridges.inspect_ai.players import AgentPlayer, EpisodePlayer, EpisodeToPlay, ModelPlayer, PolicyPlayer
-from envport_bridges.playing.place import Place
-from envport_bridges.playing.secrecy import hide_memory
+from envport_bridges.evaluation.gateways.place import Place
+from envport_bridges.evaluation.inspect_ai.naming import qualified
+from envport_bridges.evaluation.inspect_ai.players import (
+    AgentPlayer,
+    EpisodePlayer,
+    EpisodeToPlay,
+    ModelPlayer,
+    PolicyPlayer,
+)
 
 __all__ = ["EPISODE", "REFUSED", "STOPPED", "play"]
 

@@ -9,8 +9,8 @@ from random import Random
 
 import anyio
 
-from envport_bridges.playing.policies import View, play_policy, random_calls
-from envport_bridges.playing.seat import Seat
+from envport_bridges.evaluation.players.policies import View, play_policy, random_calls
+from envport_bridges.evaluation.players.seat import Seat
 
 __all__ = ["main"]
 

@@ -8,11 +8,11 @@ from typing import Any
 from inspect_ai import Task, task
 
 from envport.types import EnvironmentInfo
-from envport_bridges.inspect_ai.dataset import Selection, dataset
-from envport_bridges.inspect_ai.naming import qualified
-from envport_bridges.inspect_ai.scorer import outcome
-from envport_bridges.inspect_ai.solver import play
-from envport_bridges.playing.place import Place
+from envport_bridges.evaluation.gateways.place import Place
+from envport_bridges.evaluation.inspect_ai.dataset import Selection, dataset
+from envport_bridges.evaluation.inspect_ai.naming import qualified
+from envport_bridges.evaluation.inspect_ai.scorer import outcome
+from envport_bridges.evaluation.inspect_ai.solver import play
 
 __all__ = ["IDENTITY", "episode"]
 

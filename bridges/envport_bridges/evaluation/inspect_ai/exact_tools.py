@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationError, model_
 from envport.errors import GatewayUnreachable
 from envport.tools.content import text_of
 from envport.types import ContentBlock
-from envport_bridges.playing.seat import Seat
+from envport_bridges.evaluation.players.seat import Seat
 
 __all__ = ["ExactParams", "ExactTool", "playable", "shown", "tool_content"]
 

@@ -1,0 +1,90 @@
+"""The options of `envport eval`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from envport.cli.groups import OptionGroup
+
+__all__ = ["BudgetOptions", "OutputOptions", "PlayerOptions", "SelectionOptions"]
+
+
+@dataclass(frozen=True)
+class PlayerOptions(OptionGroup):
+    """Who plays."""
+
+    title = "Players"
+
+    model: Annotated[
+        tuple[str, ...], typer.Option(metavar="MODEL", help="A model, by Inspect's name: openai-api/...")
+    ] = ()
+    policy: Annotated[
+        tuple[str, ...], typer.Option(metavar="POLICY", help="random, noop, MODULE:FUNCTION or FILE.py:FUNCTION.")
+    ] = ()
+    agent: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="COMMAND",
+            help="A program: claude-code, codex, gemini, mcp, or a command line with {mcp_url}, {mcp_config}, {prompt} "
+            "or {prompt_file}.",
+        ),
+    ] = ()
+    model_base_url: Annotated[str | None, typer.Option(metavar="URL", help="Address of the model's server.")] = None
+    model_arg: Annotated[
+        tuple[str, ...], typer.Option("-M", metavar="NAME=VALUE", help="Argument of the model's provider.")
+    ] = ()
+    temperature: Annotated[float | None, typer.Option(min=0)] = None
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer.")] = None
+
+
+@dataclass(frozen=True)
+class SelectionOptions(OptionGroup):
+    """Which episodes are played, and how often."""
+
+    title = "Episodes"
+
+    split: Annotated[str | None, typer.Option(metavar="NAME", help="The first one if not given.")] = None
+    num_tasks: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="How many tasks; all of them once if not given, or 100 episodes if there are none. Beyond their "
+            "number, tasks come again with another seed.",
+        ),
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Makes the episodes' seeds.")] = 0
+    epochs: Annotated[int, typer.Option(min=1, help="Attempts at each, for pass@k and pass^k.")] = 1
+    success_at: Annotated[float, typer.Option(help="Reward from which on an episode is a success.")] = 1.0
+    jobs: Annotated[int | None, typer.Option(min=1, help="Episodes side by side.")] = None
+    retries: Annotated[int, typer.Option(min=0, help="How often a lost episode is played again.")] = 0
+    resume: Annotated[
+        Path | None, typer.Option(metavar="LOG", help="Go on with an evaluation; what has a score keeps it.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class BudgetOptions(OptionGroup):
+    """What an episode may use up."""
+
+    title = "Limits"
+
+    max_calls: Annotated[int, typer.Option(min=1, help="Calls of an episode.")] = 200
+    agent_seconds: Annotated[float, typer.Option(min=0.1, help="An agent's time for an episode.")] = 600.0
+    time_limit: Annotated[int | None, typer.Option(min=1, help="Seconds for an episode.")] = None
+    token_limit: Annotated[int | None, typer.Option(min=1, help="Tokens for an episode.")] = None
+    message_limit: Annotated[int | None, typer.Option(min=1, help="Messages of an episode.")] = None
+
+
+@dataclass(frozen=True)
+class OutputOptions(OptionGroup):
+    """Where the results go."""
+
+    title = "Output"
+
+    log_dir: Annotated[Path, typer.Option(help="Folder for Inspect's logs.")] = Path("logs")
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.")] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False

@@ -1,0 +1,119 @@
+"""Policies: players that are functions instead of models."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any, TypeAlias, cast
+
+from envport.errors import InvalidOption
+from envport.tools.sampling import ArgumentSampler
+from envport_bridges.evaluation.players.seat import Seat, SeatReply
+
+__all__ = ["Policy", "PolicyCall", "View", "load_policy", "no_op", "play_policy", "random_calls"]
+
+PolicyCall: TypeAlias = tuple[str, dict[str, Any]]
+"""A tool's name and its arguments."""
+
+
+@dataclass
+class View:
+    """What a policy sees: the same as a model, and a random number generator.
+
+    Attributes:
+        environment: Name of the environment.
+        prompt: The task's prompt.
+        tools: The tools, as MCP lists them.
+        observation: The latest observation as text; before any call, the first observation.
+        rng: Random number generator, seeded from the episode's seed and its epoch.
+        history: The calls so far, each with its answer.
+    """
+
+    environment: str
+    prompt: str
+    tools: list[dict[str, Any]]
+    observation: str
+    rng: Random
+    history: list[tuple[PolicyCall, SeatReply]] = field(default_factory=list[tuple[PolicyCall, SeatReply]])
+
+
+Policy: TypeAlias = Callable[[View], PolicyCall | Awaitable[PolicyCall | None] | None]
+"""Returns the next call, or `None` to stop."""
+
+
+def random_calls(view: View) -> PolicyCall | None:
+    """Call a random tool with random arguments that its schema accepts."""
+    if not view.tools:
+        return None
+    tool = view.rng.choice(view.tools)
+    return tool["name"], ArgumentSampler(tool["inputSchema"]).sample(view.rng)
+
+
+def no_op(view: View) -> PolicyCall | None:
+    """Call nothing. It measures the reward of an episode without a player."""
+    return None
+
+
+_BUILT_IN: dict[str, Policy] = {"random": random_calls, "noop": no_op}
+
+
+@cache
+def load_policy(name: str) -> Policy:
+    """Find a policy.
+
+    Args:
+        name: `random`, `noop`, `package.module:function` or `./file.py:function`.
+
+    Raises:
+        InvalidOption: There is no such function.
+    """
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    where, colon, attribute = name.rpartition(":")
+    if not colon or not where or not attribute:
+        raise InvalidOption(f"policy {name!r} is none of random, noop, MODULE:FUNCTION and ./FILE.py:FUNCTION")
+    policy = getattr(_module(where, name), attribute, None)
+    if not callable(policy):
+        raise InvalidOption(f"policy {name!r}: there is no function {attribute!r} in {where}")
+    return cast("Policy", policy)
+
+
+def _module(where: str, name: str) -> ModuleType:
+    try:
+        if not where.endswith(".py"):
+            return importlib.import_module(where)
+        spec = importlib.util.spec_from_file_location(f"_policy_{Path(where).stem}", where)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{where} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        # Let the file import modules from its own folder, as a script can.
+        sys.path.insert(0, str(Path(where).resolve().parent))
+        spec.loader.exec_module(module)
+        return module
+    except (Exception, SystemExit) as error:
+        raise InvalidOption(f"policy {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+async def play_policy(policy: Policy, view: View, seat: Seat, most_calls: int) -> str:
+    """Let a policy play until the episode is over, the policy stops, or it reaches `most_calls`. Returns the reason."""
+    while not seat.over:
+        if seat.calls >= most_calls:
+            return f"the player was stopped after {most_calls} calls"
+        call = policy(view)
+        if inspect.isawaitable(call):
+            call = await call
+        if call is None:
+            return "the policy stopped"
+        reply = await seat.call(*call)
+        view.observation = reply.text
+        view.history.append((call, reply))
+    return "the episode was over"

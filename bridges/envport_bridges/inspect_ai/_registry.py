@@ -1,7 +1,0 @@
-"""The objects that Inspect finds through the entry point group `inspect_ai`."""
-
-from envport_bridges.inspect_ai.scorer import outcome
-from envport_bridges.inspect_ai.solver import play
-from envport_bridges.inspect_ai.task import episode
-
-__all__ = ["episode", "outcome", "play"]

@@ -1,0 +1,225 @@
+"""The options of `envport serve`, and the settings that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from envport.cli.groups import OptionGroup
+from envport.episodes import Limits
+from envport.errors import ConfigurationError
+from envport.serving import RaySettings, Settings
+from envport.telemetry.logs import LogFormat, LogLevel
+
+__all__ = ["AccessOptions", "AddressOptions", "CapacityOptions", "ClusterOptions", "LoggingOptions", "settings_of"]
+
+_DEFAULTS = Limits()
+
+
+class RuntimeOption(Enum):
+    """The runtime for the environments."""
+
+    INLINE = "inline"
+    THREAD = "thread"
+    PROCESS = "process"
+    RAY = "ray"
+
+
+@dataclass(frozen=True)
+class AddressOptions(OptionGroup):
+    """Where the gateway listens."""
+
+    host: Annotated[str, typer.Option(help="Name or address to bind to.")] = Settings.host
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind to; 0 for a free one.")] = Settings.port
+
+
+@dataclass(frozen=True)
+class LoggingOptions(OptionGroup):
+    """What the gateway logs."""
+
+    log_level: Annotated[
+        LogLevel, typer.Option(help="Least severe messages to log, to standard error; debug logs every request.")
+    ] = LogLevel.INFO
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Lines for people, or a JSON object on each line for programs.")
+    ] = LogFormat.TEXT
+
+
+@dataclass(frozen=True)
+class AccessOptions(OptionGroup):
+    """Who may reach the gateway."""
+
+    title = "Access"
+
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="TOML file with a [[tokens]] table for each token: name, scopes (control, play, metrics), and "
+            "token or sha256. "
+            "A single token can come from ENVPORT_TOKEN instead.".replace("[", r"\["),
+        ),
+    ] = None
+    allow_unauthenticated: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unauthenticated",
+            help="Let other machines in without tokens: whoever reaches the gateway may do everything.",
+        ),
+    ] = False
+    allowed_host: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="NAME",
+            help="Host name that clients may call the gateway by, beside the one it is bound to; '*' for any. "
+            "May be repeated.",
+        ),
+    ] = ()
+    allowed_origin: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="ORIGIN",
+            help="Origin of web pages that may call the gateway, such as https://app.example.com. May be repeated.",
+        ),
+    ] = ()
+    public_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Address as clients see it, if a proxy stands in front.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class CapacityOptions(OptionGroup):
+    """How many episodes run, for how long, and how they are run."""
+
+    title = "Limits"
+
+    max_episodes: Annotated[int, typer.Option(min=1, help="Live episodes in all.")] = _DEFAULTS.max_episodes
+    max_episodes_per_principal: Annotated[
+        int | None, typer.Option(min=1, help="Live episodes of one principal; no limit if not given.")
+    ] = _DEFAULTS.max_episodes_per_principal
+    max_episodes_per_environment: Annotated[
+        int | None, typer.Option(min=1, help="Live episodes of one environment; as each declares if not given.")
+    ] = _DEFAULTS.max_episodes_per_environment
+    max_episodes_of: Annotated[
+        tuple[str, ...],
+        typer.Option(metavar="NAME=N", help="The same for the environment of that name. May be repeated."),
+    ] = ()
+    idle_seconds: Annotated[float, typer.Option(min=1, help="An episode expires after so long without a call.")] = (
+        _DEFAULTS.idle_seconds
+    )
+    wait_seconds: Annotated[float, typer.Option(min=0, help="How long a request waits for room when all is full.")] = (
+        _DEFAULTS.wait_seconds
+    )
+    runtime: Annotated[
+        RuntimeOption | None,
+        typer.Option(
+            help="How environments are run: in the event loop, in threads, each episode in a process of its own, "
+            "or that on the machines of a Ray cluster. Each as it declares, if not given.",
+        ),
+    ] = None
+    drain_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="How long episodes may be played on after SIGTERM, while new ones are refused. Ctrl-C does not wait "
+            "for them.",
+        ),
+    ] = Settings.drain_seconds
+    shutdown_seconds: Annotated[
+        int, typer.Option(min=1, help="How long running calls may take to end when the gateway is stopped.")
+    ] = Settings.shutdown_seconds
+
+
+@dataclass(frozen=True)
+class ClusterOptions(OptionGroup):
+    """Which Ray cluster runs the environments."""
+
+    title = "Cluster"
+
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="The cluster for --runtime ray: HOST:PORT; auto for one on this machine; local to start one.",
+        ),
+    ] = None
+    ray_namespace: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What tells this gateway from others in the cluster; all replicas of one have the same.",
+        ),
+    ] = RaySettings.namespace
+    ray_resource: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Run environments only on nodes that have some of this custom resource.",
+        ),
+    ] = None
+
+
+def settings_of(
+    address: AddressOptions,
+    access: AccessOptions,
+    capacity: CapacityOptions,
+    cluster: ClusterOptions,
+    logs: LoggingOptions,
+) -> Settings:
+    """The gateway's settings.
+
+    Raises:
+        ConfigurationError: The options contradict each other.
+    """
+    runtime = capacity.runtime
+    return Settings(
+        host=address.host,
+        port=address.port,
+        token_file=access.token_file,
+        allow_unauthenticated=access.allow_unauthenticated,
+        allowed_hosts=access.allowed_host,
+        allowed_origins=access.allowed_origin,
+        public_url=access.public_url,
+        limits=Limits(
+            max_episodes=capacity.max_episodes,
+            max_episodes_per_principal=capacity.max_episodes_per_principal,
+            max_episodes_per_environment=capacity.max_episodes_per_environment,
+            max_episodes_of=_by_name(capacity.max_episodes_of),
+            idle_seconds=capacity.idle_seconds,
+            wait_seconds=capacity.wait_seconds,
+        ),
+        runtime=runtime.value if runtime is not None and runtime is not RuntimeOption.RAY else None,
+        ray=_ray(runtime, cluster),
+        access_log=logs.log_level is LogLevel.DEBUG,
+        drain_seconds=capacity.drain_seconds,
+        shutdown_seconds=capacity.shutdown_seconds,
+    )
+
+
+def _ray(runtime: RuntimeOption | None, cluster: ClusterOptions) -> RaySettings | None:
+    if runtime is RuntimeOption.RAY:
+        if cluster.ray_address is None:
+            raise ConfigurationError("--runtime ray needs --ray-address: HOST:PORT, auto, or local to try it out")
+        return RaySettings(cluster.ray_address, cluster.ray_namespace, cluster.ray_resource)
+    if cluster.ray_address is not None or cluster.ray_resource is not None:
+        raise ConfigurationError("--ray-address and --ray-resource are for --runtime ray")
+    return None
+
+
+def _by_name(said: Iterable[str]) -> dict[str, int]:
+    limits: dict[str, int] = {}
+    for words in said:
+        name, _, number = words.partition("=")
+        if not name or not number.isascii() or not number.isdigit() or int(number) < 1:
+            raise typer.BadParameter(
+                f"{words!r} has to be NAME=N, with a whole number from 1", param_hint="--max-episodes-of"
+            )
+        if name in limits:
+            raise typer.BadParameter(f"{name!r} is given twice", param_hint="--max-episodes-of")
+        limits[name] = int(number)
+    return limits
