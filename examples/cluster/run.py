@@ -62,9 +62,9 @@ def two_nodes() -> Iterator[str]:
 def replica(address: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Start a replica on a free port."""
     command = [sys.executable, "-m", "envport.cli", "serve", "counter", "--port", "0", "--log-level", "error"]
-    command += ["--runtime", "ray", "--ray-address", address]
+    command += ["--runtime", "ray", "--ray-address", address, "--end-with-input"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     ) as process:
         try:
             assert process.stdout is not None

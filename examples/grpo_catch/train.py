@@ -54,12 +54,14 @@ def gateway(lesson: Lesson, kill: float, log: Path) -> Iterator[str]:
     """
     reference = f"{lesson.mortal}{kill}" if kill else lesson.reference
     command = [sys.executable, "-m", "envport.cli", "serve", reference, "--port", "0", "--log-level", "warning"]
-    # Nobody plays on what is left in the end.
-    command += ["--drain-seconds", "0"]
+    # Nobody plays on what is left in the end. Standard input ends with this process, even if it is killed.
+    command += ["--drain-seconds", "0", "--end-with-input"]
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with (
         log.open("w") as stderr,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environ) as process,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environ
+        ) as process,
     ):
         try:
             assert process.stdout is not None

@@ -92,6 +92,7 @@ class Settings:
     access_log: bool = False
     drain_seconds: float = 15.0
     shutdown_seconds: int = 5
+    end_with_input: bool = False
 
     def access(self, environ: Mapping[str, str]) -> Access:
         """Load the tokens, and check that a gateway without tokens is not exposed.
@@ -213,6 +214,8 @@ class Service:
         # Uvicorn handles signals only while it serves. With this, the process also ends cleanly before and after.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, server.handle_exit)
+        if self.settings.end_with_input:
+            threading.Thread(target=_end_with_input, daemon=True).start()
         server.run(sockets=[self._socket])
 
 
@@ -285,6 +288,13 @@ def _join(
     said = ClusterSettings.of(environments, limits, given)
     joined = RayHosts(ray.address, ray.namespace, said, secret_given=given is not None, resource=ray.resource)
     return ClusterTable(environments, joined), joined.settings.secret
+
+
+def _end_with_input() -> None:
+    # Read the descriptor directly: reading the stream would hold its lock when Python ends.
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _leave() -> None:

@@ -212,8 +212,9 @@ def _gateway(reference: str) -> Generator[tuple[str, int]]:
         "warning",
         "--drain-seconds",
         "0",
+        "--end-with-input",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             found = next(filter(None, (re.search(r"http://[\w.:]+", line) for line in process.stdout)))

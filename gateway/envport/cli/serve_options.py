@@ -133,6 +133,14 @@ class CapacityOptions(OptionGroup):
     shutdown_seconds: Annotated[
         int, typer.Option(min=1, help="How long running calls may take to end when the gateway is stopped.")
     ] = Settings.shutdown_seconds
+    end_with_input: Annotated[
+        bool,
+        typer.Option(
+            "--end-with-input",
+            help="Stop when standard input ends. A program that starts the gateway with a pipe leaves none behind, even "
+            "if it is killed.",
+        ),
+    ] = Settings.end_with_input
 
 
 @dataclass(frozen=True)
@@ -198,6 +206,7 @@ def settings_of(
         access_log=logs.log_level is LogLevel.DEBUG,
         drain_seconds=capacity.drain_seconds,
         shutdown_seconds=capacity.shutdown_seconds,
+        end_with_input=capacity.end_with_input,
     )
 
 

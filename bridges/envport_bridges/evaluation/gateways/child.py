@@ -7,10 +7,7 @@ The gateway ends when standard input ends, so that no gateway is left behind.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-import threading
 
 from envport.episodes import Limits
 from envport.errors import EnvportError, InvalidEnvironment
@@ -31,12 +28,11 @@ def main() -> None:
     try:
         spec = _load(asked["reference"])
         # Do not wait for episodes at the end: the evaluation has already closed them.
-        settings = Settings(port=0, limits=_LIMITS, drain_seconds=0)
+        settings = Settings(port=0, limits=_LIMITS, drain_seconds=0, end_with_input=True)
         service = Service(settings, [spec], {"ENVPORT_TOKEN": asked["token"]})
     except EnvportError as error:
         _say(error={"code": error.code, "message": str(error)})
         return
-    threading.Thread(target=_end_with_input, daemon=True).start()
     service.run(lambda: _say(url=service.url, name=spec.name))
 
 
@@ -51,12 +47,6 @@ def _load(reference: str) -> EnvironmentDefinition:
 
 def _say(**words: object) -> None:
     print(json.dumps(words), flush=True)
-
-
-def _end_with_input() -> None:
-    # Read the descriptor directly: reading the stream would hold its lock when Python ends.
-    os.read(sys.stdin.fileno(), 1)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
