@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import phases
+import pytest
 
 PASSES = "def test_of_{}():\n    pass\n"
 FAILS = "def test_of_{}():\n    assert False\n"
