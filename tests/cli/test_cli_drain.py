@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from envport.errors import Draining, GatewayUnreachable
 MODES = ["auto", "legacy"]
 
 # Longer than any test waits: what ends before has not waited for it.
-LONG = "600"
+LONG = str(10 * SECONDS)
 
 SLOW = """
 import time
@@ -68,6 +69,7 @@ async def until(path: Path) -> None:
         end = time.monotonic() + SECONDS
         while not path.exists():
             assert time.monotonic() < end
+            threading.Event().wait(0.005)
 
     await asyncio.to_thread(wait)
 
@@ -166,18 +168,16 @@ async def test_ctrl_c_does_not_wait_for_episodes_that_idle():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_second_signal_ends_the_drain(number: signal.Signals, slow: Path):
-    with Served(f"slow.py:Slow?folder={slow}", "--drain-seconds", LONG, "--shutdown-seconds", "60", cwd=slow) as served:
+    with Served(f"slow.py:Slow?folder={slow}", "--drain-seconds", LONG, "--shutdown-seconds", LONG, cwd=slow) as served:
         async with AsyncClient(served.url) as control:
             await control.open("slow")
             await drains(served)
-            begin = time.monotonic()
             assert await asyncio.to_thread(served.stop, number) == 0
-    assert time.monotonic() - begin < 30
     assert (slow / "closed").exists(), "the environment was not closed in order"
 
 
 async def test_ctrl_c_lets_the_call_that_is_running_finish(slow: Path):
-    with Served(f"slow.py:Slow?folder={slow}", "--shutdown-seconds", "60", cwd=slow) as served:
+    with Served(f"slow.py:Slow?folder={slow}", "--shutdown-seconds", LONG, cwd=slow) as served:
         async with AsyncClient(served.url) as control:
             episode = await control.open("slow")
             async with player(episode.mcp_url) as agent:

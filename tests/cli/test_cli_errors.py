@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import ENVPORT, Served, envport, refused
+from patience import patient
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -138,7 +139,7 @@ def test_a_reader_that_goes_away_is_no_error():
         ["bash", "-c", f"'{ENVPORT}' describe showcase --json | head -n 1; exit ${{PIPESTATUS[0]}}"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
         check=False,
     )
     assert done.returncode == 0, done

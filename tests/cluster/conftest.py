@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 from command_line import Served
+from patience import patient
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
 
@@ -78,7 +79,7 @@ class Player:
         self.handle = handle
         self.retries = 0
         self._numbers = itertools.count()
-        self._http = httpx2.Client(timeout=30)
+        self._http = httpx2.Client(timeout=patient(30))
 
     def close(self) -> None:
         self._http.close()

@@ -16,10 +16,11 @@ from typing import Self
 import httpx2
 import mcp
 from mcp.client.streamable_http import streamable_http_client
+from patience import patient
 
 ENVPORT = str(Path(sys.executable).with_name("envport"))
 TOKEN = "a-token-of-the-tests-0123456789"
-SECONDS = 60
+SECONDS = patient(60)
 
 
 def environment(**variables: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ import httpx2
 import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from patience import patient
 
 from envport import AsyncClient
 from envport.app import Gateway
@@ -70,16 +71,16 @@ class RunningGateway:
             return await work()
 
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(main(), self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(main(), self._loop).result(patient(30))
 
     def __enter__(self) -> RunningGateway:
         self._thread.start()
-        assert self._ready.wait(30), "the gateway did not start"
+        assert self._ready.wait(patient(30)), "the gateway did not start"
         return self
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
-        self._thread.join(30)
+        self._thread.join(patient(30))
         assert not self._thread.is_alive(), "the gateway did not stop"
 
 
@@ -149,7 +150,7 @@ async def seat(
 async def connect(url: str, era: Era, headers: dict[str, str] | None = None) -> AsyncIterator[Client]:
     """A client of the MCP SDK, with headers of its own."""
     async with (
-        httpx2.AsyncClient(headers=headers or {}, timeout=30) as http,
+        httpx2.AsyncClient(headers=headers or {}, timeout=patient(30)) as http,
         Client(streamable_http_client(url, http_client=http), mode=MODE[era]) as client,
     ):
         yield client
@@ -165,7 +166,7 @@ class Raw:
 
     def __init__(self, url: str, era: Era, headers: dict[str, str] | None = None):
         self.url, self.era = url, era
-        self.http = httpx2.Client(headers=headers or {}, timeout=30)
+        self.http = httpx2.Client(headers=headers or {}, timeout=patient(30))
         self.session: str | None = None
 
     def __enter__(self) -> Raw:
@@ -184,6 +185,10 @@ class Raw:
         self.http.close()
 
     def post(self, method: str, params: dict[str, Any] | None = None) -> httpx2.Response:
+        return self.http.send(self.request(method, params))
+
+    def request(self, method: str, params: dict[str, Any] | None = None) -> httpx2.Request:
+        """What `post` sends."""
         params = dict(params or {})
         if self.era == "modern":
             params["_meta"] = {
@@ -192,9 +197,14 @@ class Raw:
                 "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
                 **params.get("_meta", {}),
             }
-        return self.send({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}, method, params.get("name"))
+        return self._request(
+            {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}, method, params.get("name")
+        )
 
     def send(self, body: Any, method: str, name: str | None = None, **headers: str) -> httpx2.Response:
+        return self.http.send(self._request(body, method, name, **headers))
+
+    def _request(self, body: Any, method: str, name: str | None = None, **headers: str) -> httpx2.Request:
         sent = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
         if self.era == "modern":
             sent |= {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method}
@@ -203,4 +213,4 @@ class Raw:
         elif self.session is not None:
             sent |= {"Mcp-Session-Id": self.session, "MCP-Protocol-Version": "2025-11-25"}
         content = body if isinstance(body, bytes) else httpx2.Request("POST", self.url, json=body).read()
-        return self.http.post(self.url, content=content, headers=sent | headers)
+        return self.http.build_request("POST", self.url, content=content, headers=sent | headers)
