@@ -110,12 +110,12 @@ def test_episodes_are_opened_together_and_the_next_ones_while_the_model_is_updat
 
 
 def test_an_unknown_loop_is_left_alone(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(trainer, "_KNOWN_LOOPS", {})
     assert not loop_is_known()
     caplog.set_level(logging.WARNING, "envport_bridges")
-    spec = place.spec("guess", num_tasks=10)
+    spec = Place().spec("guess", num_tasks=10)
     ours, got = run(tmp_path, spec, ConcurrentGRPOTrainer)
     _, expected = run(tmp_path, spec, GRPOTrainer)
     assert not ours._side_by_side

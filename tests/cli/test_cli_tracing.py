@@ -195,7 +195,7 @@ def test_a_missing_extra_is_named(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry.exporter'] = None\n")
     words = ("serve", "counter", "--port", "0")
     asked = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "PYTHONPATH": str(tmp_path)}
-    assert "pip install 'envport[otel]'" in refused(*words, **asked)
+    assert "pip install 'envport[otel]'" in refused(*words, fresh=True, **asked)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class Replicas:
         return ["--runtime", "ray", "--ray-address", self.address, "--ray-namespace", self.namespace]
 
     def start(self, *words: str, environments: tuple[str, ...] = (FAR,), **variables: str) -> Served:
-        served = self._stack.enter_context(Served(*environments, *self.words, *words, **variables))
+        served = self._stack.enter_context(Served(*environments, *self.words, *words, fresh=True, **variables))
         # Where a test fails, pytest shows it.
         self._stack.callback(lambda: print(served.log))
         return served

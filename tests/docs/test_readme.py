@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from command_line import command
 from harness import running
 from patience import patient
 
@@ -33,7 +34,7 @@ def guess(tmp_path: Path) -> Path:
 
 def envport(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "envport.cli", *arguments],
+        command(*arguments),
         input=stdin,
         capture_output=True,
         text=True,
@@ -125,10 +126,11 @@ def test_the_line_that_watches_runs():
         ) as serving:
             assert serving.stdout is not None
             url = next(found[1] for text in serving.stdout if (found := re.search(r"envport .* at (http\S+)$", text)))
-            control = Client(url)
-            control.open("counter", seed=7)
-            control.close()
-            metrics = httpx2.get(f"{url}/metrics").text
+            with Client(url) as control:
+                episode = control.open("counter", seed=7)
+                metrics = httpx2.get(f"{url}/metrics").text
+                # Or it would be waited for.
+                control.close_episode(episode.episode_id)
             serving.terminate()
             serving.communicate(timeout=patient(30))
     assert 'envport_episodes{environment="counter",status="running"} 1.0' in metrics

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import httpx2
 import uvicorn
+from command_line import command
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from patience import patient
@@ -123,12 +123,10 @@ async def seat(
     choice = {key: value for key, value in (("seed", seed), ("task", task)) if value is not None}
     if way == "stdio":
         arguments = [f"--{key}={value}" for key, value in choice.items()]
-        command = StdioServerParameters(
-            command=sys.executable,
-            args=["-m", "envport.cli", "stdio", reference or environment, *arguments],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
-        )
-        async with Client(command, mode=MODE[era]) as client:
+        program, *words = command("stdio", reference or environment, *arguments)
+        variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        process = StdioServerParameters(command=program, args=words, env=variables)
+        async with Client(process, mode=MODE[era]) as client:
             yield Seat(client, way)
         return
     if way == "shared":
