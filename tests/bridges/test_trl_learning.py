@@ -46,14 +46,10 @@ def test_a_tiny_model_finds_its_way_out_of_mazes(tmp_path: Path):
 
 
 @pytest.mark.timeout(900)
-def test_two_seeds_learn_side_by_side_with_episodes_that_are_killed_and_left_out(tmp_path: Path):
-    """One in five processes is killed in the middle of a move; the script checks that none of them has a reward.
-
-    They cannot learn, as the learning rate is 0, and the script says so.
-    """
-    options = ["--seeds", "0-1", "--jobs", "2", "--batches", "6", "--warm-up", "200", "--evaluation", "16"]
-    options += ["--kill", "0.2", "--learning-rate", "0", "--threshold", "0"]
-    done = taught(tmp_path, *options, timeout=880)
+def test_two_seeds_learn_side_by_side_and_are_reported_with_their_median(tmp_path: Path):
+    """They cannot learn, as the learning rate is 0, and the script says so."""
+    options = ["--seeds", "0-1", "--jobs", "2", "--batches", "6", "--warm-up", "100", "--evaluation", "8"]
+    done = taught(tmp_path, *options, "--learning-rate", "0", "--threshold", "0", timeout=880)
     for seed in (0, 1):
         assert f"seed {seed}: batch 6 of 6, wins " in done.stdout
         assert re.search(rf"seed {seed}: won [\d.]+ -> [\d.]+ on held-out seeds", done.stdout)
@@ -62,9 +58,6 @@ def test_two_seeds_learn_side_by_side_with_episodes_that_are_killed_and_left_out
     assert "median of 2: won " in done.stdout
     results = json.loads((tmp_path / "curve.json").read_text())
     assert [(result["seed"], len(result["curve"])) for result in results] == [(0, 6), (1, 6)]
-    lost = re.search(r"(\d+) of 768 episodes were lost to faults: none of them was scored", done.stdout)
-    assert lost
-    assert 60 <= int(lost[1]) <= 250
 
 
 def progress(won: list[float], **others: float) -> Any:
@@ -99,6 +92,16 @@ def test_choices_that_hardened_are_told_from_choices_that_stay_open():
     for batch, entry in enumerate(callback.history):
         entry["entropy"] = 0.14 if batch < 3 else 0.02
     assert "a lower --learning-rate" in callback.warning()
+
+
+@pytest.mark.timeout(900)
+def test_killed_episodes_are_left_out_and_the_run_goes_on(tmp_path: Path):
+    """One in five processes is killed in the middle of a move; the script checks that none of them has a reward."""
+    options = ["--seeds", "0", "--batches", "4", "--evaluation", "16", "--warm-up", "300", "--kill", "0.2"]
+    done = taught(tmp_path, *options, "--threshold", "0", timeout=880)
+    lost = re.search(r"(\d+) of 256 episodes were lost to faults: none of them was scored", done.stdout)
+    assert lost
+    assert 20 <= int(lost[1]) <= 90
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import contextlib
 import gc
 import os
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -44,6 +45,7 @@ class Forks:
     """Forks whatever is asked for, until standard input ends."""
 
     def __init__(self, folder: str):
+        self._folder = folder
         self._ready = selectors.DefaultSelector()
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(f"{folder}/forks")
@@ -60,6 +62,7 @@ class Forks:
                 if what == "over":
                     for pid in self._running:
                         os.kill(pid, signal.SIGKILL)
+                    shutil.rmtree(self._folder, ignore_errors=True)
                     os._exit(0)
                 elif what == "asked":
                     if self._fork() == 0:
