@@ -20,8 +20,7 @@ serve: $(VENV)/.serve ## Start the gateway with its built-in environments. ARGS=
 
 test: $(VENV)/.test ## Run the tests. ARGS="-k episode" to choose.
 ifeq ($(strip $(ARGS)),)
-	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal $(ALONE:%=--ignore %)
-	$(BIN)/python -m pytest -m "not slow" $(ALONE)
+	@$(BIN)/python tests/support/phases.py --workers $(WORKERS) --alone $(ALONE)
 else
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 endif

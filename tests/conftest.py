@@ -3,7 +3,26 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
+
+import pytest
+import pytest_timeout
+from patience import factor, patient
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what it runs in the background; the programs under test would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Before there are workers, which inherit it.
+    factor(config.getoption("numprocesses", None) or 1)
+
+
+def pytest_report_header() -> str:
+    return f"patience: limits are {factor():.1f} x those of a quiet machine"
+
+
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Any:
+    """A test may take as much longer as everything does; pytest-timeout's own hook then has nothing left to do."""
+    return pytest_timeout.pytest_timeout_set_timer(item, settings._replace(timeout=patient(settings.timeout)))

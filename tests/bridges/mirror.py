@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import anyio
 from mcp_types import ImageContent
+from patience import patient
 from pydantic import BaseModel
 
 from envport import Environment, Step, Task, TaskSource, ToolDefinition, ToolError, UpstreamLost, tool
@@ -162,6 +163,31 @@ class Slow(Environment):
         return "waited"
 
 
+class Together(Environment):
+    """Lets the calls of all its episodes through once as many are inside as the test wants."""
+
+    wanted = inside = most = 0
+
+    @classmethod
+    def expect(cls, wanted: int) -> None:
+        cls.wanted, cls.inside, cls.most = wanted, 0, 0
+
+    def reset(self, *, seed: int, task: Task | None) -> None:
+        """Begin."""
+
+    @tool
+    async def wait(self) -> str:
+        """Wait for the others."""
+        cls = type(self)
+        cls.inside += 1
+        cls.most = max(cls.most, cls.inside)
+        with anyio.fail_after(patient(60)):
+            while cls.most < cls.wanted:  # noqa: ASYNC110 (each episode may have a loop of its own)
+                await anyio.sleep(0.005)
+        cls.inside -= 1
+        return "waited"
+
+
 class Adapter(Guess):
     """Adapts something that fails."""
 
@@ -185,5 +211,5 @@ class Held(Environment):
     def hold(self) -> Step[str]:
         """Wait."""
         self.called.set()
-        assert self.let_go.wait(30)
+        assert self.let_go.wait(patient(30))
         return Step("held", reward=1.0)

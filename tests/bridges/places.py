@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from harness import RunningGateway
 from mcp import Client
+from patience import patient
 
 from envport.app import Gateway
 from envport.errors import EnvportError
@@ -26,6 +27,7 @@ REFERENCES = {
     "mirror": "mirror:Mirror",
     "last": "mirror:LastCounts",
     "slow": "mirror:Slow",
+    "together": "mirror:Together",
     "reader": "mirror:Reader",
     "adapter": "mirror:Adapter",
 }
@@ -50,7 +52,7 @@ class Place:
 
     def settle(self, condition: Callable[[], bool]) -> None:
         """Wait until something that runs beside the test has happened."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patient(60)
         while not condition():
             assert time.monotonic() < deadline, "it did not happen"
             threading.Event().wait(0.005)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cutting_proxy import cutting
 from mirror import Guess
+from patience import patient
 from places import Place, gateway
 
 from envport import Client
@@ -44,6 +45,10 @@ def opened(spec: EnvironmentSpec, row: int = 0) -> Any:
     environment = spec.environment_factory()
     environment.reset(**spec.rows[row])
     return environment
+
+
+def python(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=patient(200))
 
 
 def handle_of(environment: Any) -> str:
@@ -77,12 +82,12 @@ def test_an_episode_that_nobody_uses_expires_in_the_end(place: Place):
         place.disconnect(spec)
 
 
-def test_hundreds_of_instances_share_a_few_connections(place: Place):
+def test_a_hundred_instances_share_a_few_connections(place: Place):
     with gateway() as serving:
         spec = EnvironmentSpec(f"{serving.url}/environments/guess", num_tasks=10)
         assert spec.info.name == "guess"
         threads = threading.active_count()
-        environments = [opened(spec, number % 10) for number in range(200)]
+        environments = [opened(spec, number % 10) for number in range(100)]
         assert all(environment.guess(number=9) for environment in environments)
         connector = environments[0]._player.connection.source._http.connector
         connections = sum(len(pool) for pool in connector._conns.values())
@@ -147,14 +152,17 @@ def test_a_call_whose_answer_is_swallowed_is_played_once(place: Place):
 
 def test_a_gateway_that_is_gone_for_good_is_waited_for_once(place: Place):
     with gateway() as serving:
-        spec = EnvironmentSpec(f"{serving.url}/environments/guess", num_tasks=4, patience=0.5)
+        spec = EnvironmentSpec(f"{serving.url}/environments/guess", num_tasks=4, patience=1.0)
         environments = [opened(spec, row) for row in range(4)]
-    began = time.monotonic()
+    waited: list[float] = []
     for environment in environments:
+        began = time.monotonic()
         with pytest.raises(EpisodeFailed):
             environment.guess(number=1)
+        waited.append(time.monotonic() - began)
         assert environment.score is None
-    assert time.monotonic() - began < 1.5
+    # Only the first waits for a whole second.
+    assert sum(waited[1:]) < waited[0]
     place.disconnect(spec)
 
 
@@ -187,7 +195,7 @@ def test_a_process_that_ends_closes_its_episodes(place: Place, tmp_path: Path):
     before = Guess.alive
     with gateway() as serving:
         url = f"{serving.url}/environments/guess"
-        done = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, timeout=100)
+        done = python("-c", program, url)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("[seed") == 3
         assert done.stderr == ""
@@ -211,7 +219,7 @@ def test_a_forked_child_makes_connections_of_its_own(place: Place):
     )
     with gateway() as serving:
         url = f"{serving.url}/environments/guess"
-        done = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, timeout=100)
+        done = python("-c", program, url)
         assert done.returncode == 0, done.stderr
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from harness import running
 from mirror import Guess, Held
+from patience import patient
 from places import Place
 from tiny_model import calls, make_tokenizer
 from trl.chat_template_utils import add_response_schema, parse_response
@@ -177,7 +178,7 @@ def test_a_call_that_was_running_when_the_gateway_was_stopped_is_no_reward():
     with running(load("mirror:Held")) as gateway, ThreadPoolExecutor() as threads:
         environment = opened(EnvironmentSpec(f"{gateway.url}/environments/held", num_tasks=1))
         call = threads.submit(environment.hold)
-        assert Held.called.wait(30)
+        assert Held.called.wait(patient(30))
         gateway.run(lambda: gateway.gateway.table.drain(0))
         Held.let_go.set()
         assert call.result() == "held"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from patience import patient
 from tiny_model import calls, config, scripted
 from trl import GRPOTrainer
 
@@ -132,7 +133,7 @@ def test_placeholders_are_those_of_the_processor(trainer: Any):
 def test_what_only_the_picture_tells_is_learned(tmp_path: Path):
     """The script checks both runs: with the pictures it learns, and without them it stays at chance."""
     command = [sys.executable, str(EXAMPLE / "train.py"), "--output", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=2900)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patient(2900))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "pictures, seed 0: right" in done.stdout
     assert "control, seed 0: right" in done.stdout

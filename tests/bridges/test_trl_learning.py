@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patient
 from tiny_model import make_model, make_tokenizer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "grpo_catch"
@@ -20,7 +21,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "grpo_catch"
 def taught(tmp_path: Path, *options: str, timeout: float) -> subprocess.CompletedProcess[str]:
     """Run the script."""
     command = [sys.executable, str(EXAMPLE / "train.py"), "--output", str(tmp_path), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patient(timeout))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done
 
@@ -108,7 +109,7 @@ def test_killed_episodes_are_left_out_and_the_run_goes_on(tmp_path: Path):
 def test_a_tiny_model_learns_two_environments_at_once(tmp_path: Path):
     script = EXAMPLE.parent / "grpo_several" / "train.py"
     command = [sys.executable, str(script), "--output", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=880)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patient(880))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "colours:" in done.stdout
 
@@ -124,6 +125,6 @@ def test_the_script_for_any_model_runs(tmp_path: Path):
     options = ["--steps", "2", "--groups", "4", "--group-size", "2", "--max-completion-length", "16"]
     # A model with random weights does not know how to call a tool.
     options += ["--allow-silence", "--output", str(tmp_path)]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=110)
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=patient(200))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "reward by tenths: 0.000" in done.stdout

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patient
 from places import Place
 from test_trl_training import DONE, assert_finite, guess_up_to, logged
 from test_trl_training import train as train_stock
@@ -194,7 +195,7 @@ def async_samples(spec: Any, factory: Any, script: Any, count: int, reward_funcs
     finally:
         if thread.is_alive():
             worker._loop.call_soon_threadsafe(worker._stop_event.set)
-        thread.join(30)
+        thread.join(patient(30))
     if failure:
         raise failure[0]
     return worker, made

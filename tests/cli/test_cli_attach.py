@@ -12,6 +12,7 @@ import pytest
 from command_line import TOKEN, Served, environment, envport, player, refused, text
 from mcp import Client, StdioServerParameters
 from node_clients import executable
+from patience import patient
 
 MODES = ["auto", "legacy"]
 
@@ -140,7 +141,13 @@ def test_claude_code_takes_the_line_and_connects(gateway: Served, secured: Serve
     variables = environment(HOME=str(tmp_path), ENVPORT_TOKEN=TOKEN)
     for command in (line[1:], ["mcp", "list"]):
         done = subprocess.run(
-            [claude, *command], capture_output=True, text=True, timeout=110, cwd=tmp_path, env=variables, check=False
+            [claude, *command],
+            capture_output=True,
+            text=True,
+            timeout=patient(200),
+            cwd=tmp_path,
+            env=variables,
+            check=False,
         )
         assert done.returncode == 0, done
     assert "Connected" in done.stdout, done

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from command_line import ENVPORT, SECONDS, Served, environment, player, text
+from command_line import SECONDS, Served, command, environment, player, text
 from mcp import Client as McpClient
 from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -22,7 +25,7 @@ from envport.errors import Draining, GatewayUnreachable
 MODES = ["auto", "legacy"]
 
 # Longer than any test waits: what ends before has not waited for it.
-LONG = "600"
+LONG = str(10 * SECONDS)
 
 SLOW = """
 import time
@@ -68,6 +71,7 @@ async def until(path: Path) -> None:
         end = time.monotonic() + SECONDS
         while not path.exists():
             assert time.monotonic() < end
+            threading.Event().wait(0.005)
 
     await asyncio.to_thread(wait)
 
@@ -166,18 +170,16 @@ async def test_ctrl_c_does_not_wait_for_episodes_that_idle():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_second_signal_ends_the_drain(number: signal.Signals, slow: Path):
-    with Served(f"slow.py:Slow?folder={slow}", "--drain-seconds", LONG, "--shutdown-seconds", "60", cwd=slow) as served:
+    with Served(f"slow.py:Slow?folder={slow}", "--drain-seconds", LONG, "--shutdown-seconds", LONG, cwd=slow) as served:
         async with AsyncClient(served.url) as control:
             await control.open("slow")
             await drains(served)
-            begin = time.monotonic()
             assert await asyncio.to_thread(served.stop, number) == 0
-    assert time.monotonic() - begin < 30
     assert (slow / "closed").exists(), "the environment was not closed in order"
 
 
 async def test_ctrl_c_lets_the_call_that_is_running_finish(slow: Path):
-    with Served(f"slow.py:Slow?folder={slow}", "--shutdown-seconds", "60", cwd=slow) as served:
+    with Served(f"slow.py:Slow?folder={slow}", "--shutdown-seconds", LONG, cwd=slow) as served:
         async with AsyncClient(served.url) as control:
             episode = await control.open("slow")
             async with player(episode.mcp_url) as agent:
@@ -216,7 +218,8 @@ class Process:
 
     @property
     def client(self) -> Any:
-        return stdio_client(StdioServerParameters(command=ENVPORT, args=self.words, env=environment()))
+        program, *words = command(*self.words)
+        return stdio_client(StdioServerParameters(command=program, args=words, env=environment()))
 
     async def ended(self) -> int:
         with anyio.fail_after(SECONDS):
@@ -266,7 +269,9 @@ async def test_stdio_does_not_wait_for_ever(again: bool, slow: Path, monkeypatch
         await until(slow / "waiting")
         server.process.send_signal(signal.SIGTERM)
         while again and server.process.returncode is None:
-            server.process.send_signal(signal.SIGTERM)
+            # `send_signal` would take the exit code away from who waits for it.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(server.process.pid, signal.SIGTERM)
             await anyio.sleep(0.05)
         assert await server.ended() == 0
         with pytest.raises(Exception, match=r".*"):

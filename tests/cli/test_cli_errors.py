@@ -7,9 +7,31 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import ENVPORT, Served, envport, refused
+from command_line import FRESH, Served, envport, refused
+from patience import patient
 
 NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("play", "nope"),
+        ("describe", "nope"),
+        ("stdio", "nope"),
+        ("check", "nope"),
+        ("serve", "nope"),
+        ("list", "--url", NOBODY),
+        ("open", "nope", "--url", NOBODY),
+        ("attach", "nope", "--url", NOBODY),
+        ("bench", "--only", "nope"),
+        ("cluster", "nope"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_refuses_as_it_is_installed(words: tuple[str, ...]):
+    """The other tests fork most commands from a process that has loaded all of them; these start a Python each."""
+    refused(*words, fresh=True)
 
 
 @pytest.mark.parametrize("command", ["play", "describe", "stdio", "check"])
@@ -135,10 +157,10 @@ def test_words_that_make_no_sense(words: tuple[str, ...], said: str):
 
 def test_a_reader_that_goes_away_is_no_error():
     done = subprocess.run(
-        ["bash", "-c", f"'{ENVPORT}' describe showcase --json | head -n 1; exit ${{PIPESTATUS[0]}}"],
+        ["bash", "-c", f"'{FRESH}' describe showcase --json | head -n 1; exit ${{PIPESTATUS[0]}}"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
         check=False,
     )
     assert done.returncode == 0, done

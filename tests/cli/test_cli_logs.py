@@ -34,14 +34,14 @@ def entries(served: Served) -> list[dict[str, Any]]:
     return [json.loads(line) for line in served.log.splitlines()]
 
 
-def json_lines(*words: str, **variables: str) -> Served:
+def json_lines(*words: str, **variables: Any) -> Served:
     return Served("watched.py:Watched", "--log-format", "json", *words, cwd=HERE, ENVPORT_TOKEN=TOKEN, **variables)
 
 
 @pytest.mark.parametrize("era", ERAS)
 def test_each_line_is_an_object_that_says_whom_and_what_it_is_about(era: Era):
     begin = datetime.now(UTC) - timedelta(seconds=1)
-    with json_lines(PYTHONWARNINGS="always") as served:
+    with json_lines(fresh=True, PYTHONWARNINGS="always") as served:
         episode = opened(served)
         call(episode["mcp_url"], era, "note", text="two\nlines, “quoted”")
         call(episode["mcp_url"], era, "crash")

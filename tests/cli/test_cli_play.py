@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command_line import ENVPORT, SECONDS, TOKEN, Served, environment, envport, refused
+from command_line import SECONDS, TOKEN, Served, command, environment, envport, refused
 
 FORM = """
 from enum import Enum
@@ -144,7 +144,7 @@ def test_bytes_that_are_no_text_and_text_that_is_no_bytes_end_nothing():
     typed = envport("play", "echo", stdin="\udcff\n")
     assert typed.returncode == 0, typed
     assert "\n\N{REPLACEMENT CHARACTER}\n" in typed.stdout
-    shown = envport("play", "showcase", stdin="show_text\n", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    shown = envport("play", "showcase", stdin="show_text\n", fresh=True, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert shown.returncode == 0, shown
     assert "Gr??e" in shown.stdout
 
@@ -236,7 +236,7 @@ def terminal(*words: str) -> Iterator[Terminal]:
     master, slave = os.openpty()
     try:
         process = subprocess.Popen(
-            [ENVPORT, *words],
+            command(*words, fresh=True),
             stdin=slave,
             stdout=slave,
             stderr=slave,

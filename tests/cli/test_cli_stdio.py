@@ -5,14 +5,15 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from command_line import ENVPORT, SECONDS, environment, text
+from command_line import SECONDS, command, environment, text
 from mcp import Client, StdioServerParameters
 
 MODES = ["auto", "legacy"]
 
 
 def process(*words: str) -> StdioServerParameters:
-    return StdioServerParameters(command=ENVPORT, args=["stdio", *words], env=environment())
+    program, *arguments = command("stdio", *words)
+    return StdioServerParameters(command=program, args=arguments, env=environment())
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -44,7 +45,7 @@ async def test_a_chosen_task_or_seed_makes_it_one_fixed_episode(mode: str, words
 
 def test_it_ends_with_its_input_and_leaves_the_output_to_the_protocol():
     done = subprocess.run(
-        [ENVPORT, "stdio", "counter"],
+        command("stdio", "counter", fresh=True),
         input="",
         capture_output=True,
         text=True,

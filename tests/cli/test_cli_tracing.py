@@ -17,6 +17,7 @@ pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not instal
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the exporter is not installed (extra otel)")
 
 from collector import CollectedSpan, Collector
+from patience import patient
 
 HERE = Path(__file__).parent
 SERVER, INTERNAL = 2, 1
@@ -164,7 +165,8 @@ def test_a_collector_that_is_not_there_holds_the_end_up_for_three_seconds_at_mos
         opened(served)
         begin = time.monotonic()
         assert served.stop() == 0
-        assert time.monotonic() - begin < 8
+        # The exporter itself would try for ten seconds and more.
+        assert time.monotonic() - begin < 3 + patient(4)
 
 
 @pytest.mark.parametrize("forbidden", [{"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_SDK_DISABLED": "true"}, {}])
@@ -193,7 +195,7 @@ def test_a_missing_extra_is_named(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry.exporter'] = None\n")
     words = ("serve", "counter", "--port", "0")
     asked = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "PYTHONPATH": str(tmp_path)}
-    assert "pip install 'envport[otel]'" in refused(*words, **asked)
+    assert "pip install 'envport[otel]'" in refused(*words, fresh=True, **asked)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 from command_line import Served
+from patience import patient
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
 
@@ -55,7 +56,7 @@ class Replicas:
         return ["--runtime", "ray", "--ray-address", self.address, "--ray-namespace", self.namespace]
 
     def start(self, *words: str, environments: tuple[str, ...] = (FAR,), **variables: str) -> Served:
-        served = self._stack.enter_context(Served(*environments, *self.words, *words, **variables))
+        served = self._stack.enter_context(Served(*environments, *self.words, *words, fresh=True, **variables))
         # Where a test fails, pytest shows it.
         self._stack.callback(lambda: print(served.log))
         return served
@@ -78,7 +79,7 @@ class Player:
         self.handle = handle
         self.retries = 0
         self._numbers = itertools.count()
-        self._http = httpx2.Client(timeout=30)
+        self._http = httpx2.Client(timeout=patient(30))
 
     def close(self) -> None:
         self._http.close()

@@ -16,6 +16,7 @@ import pytest
 from command_line import envport, player, refused, text
 from conftest import SECRET, Player, Replicas
 from harness import Raw
+from patience import patient
 
 from envport import Client
 from envport.errors import AtCapacity, EpisodeFailed, UnknownEpisode
@@ -23,7 +24,7 @@ from envport.errors import AtCapacity, EpisodeFailed, UnknownEpisode
 pytestmark = pytest.mark.timeout(180)
 
 # From a kill -9 of a node's processes to the word of its loss, with the settings of these tests.
-NODE_LOST_SECONDS = 20.0
+NODE_LOST_SECONDS = patient(20.0)
 
 
 def host_of(handle: str) -> str:
@@ -51,13 +52,13 @@ def test_a_replica_is_killed_under_load_and_nothing_is_lost_or_played_twice(repl
     def play(handle: str) -> tuple[list[str], int]:
         with closing(Player([first.url, second.url], handle)) as one:
             before = [one.text("count") for _ in range(calls // 4)]
-            under_way.wait(60)
+            under_way.wait(patient(60))
             after = [one.text("count") for _ in range(calls - calls // 4)]
             return before + after, one.retries
 
     with ThreadPoolExecutor(episodes) as pool:
         plays = [pool.submit(play, handle) for handle in handles]
-        under_way.wait(60)
+        under_way.wait(patient(60))
         first.process.kill()
         results = [one.result() for one in plays]
     assert [counts for counts, _ in results] == [[str(count) for count in range(1, calls + 1)]] * episodes
@@ -151,7 +152,7 @@ def test_a_host_that_dies_fails_its_episodes_and_comes_back(replicas: Replicas):
             with closing(Player([served.url], handle)) as one:
                 assert one.text("count") == "1"
         while victim not in {host_of(handle) for handle in opened(control, 4)}:
-            assert time.monotonic() - began < 60, "the host did not come back"
+            assert time.monotonic() - began < patient(60), "the host did not come back"
 
 
 def test_a_node_that_is_lost_ends_its_episodes_in_bounded_time(two_nodes: Any, replicas: Replicas):
@@ -215,7 +216,7 @@ def test_past_the_capacity_of_all_hosts_requests_are_refused(replicas: Replicas)
         with pytest.raises(AtCapacity, match="No room for another episode"):
             control.open("far")
         assert control.close_episode(handles[0]).status == "closed"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patient(30)
         while True:
             try:
                 control.open("far")
@@ -225,7 +226,7 @@ def test_past_the_capacity_of_all_hosts_requests_are_refused(replicas: Replicas)
 
 
 def test_a_host_without_room_for_a_principal_delays_nobody_and_says_which_limit_it_was(replicas: Replicas):
-    wait = 6.0
+    wait = patient(6.0)
     served = replicas.start("--max-episodes-per-principal", "1", "--wait-seconds", str(wait))
     with Client(served.url) as control:
         began = time.monotonic()

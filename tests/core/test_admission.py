@@ -14,6 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from patience import patient
 
 from envport.episodes import Admission
 from envport.errors import AtCapacity, Draining
@@ -67,7 +68,7 @@ async def test_who_waits_for_a_place_of_their_own_does_not_keep_others_out() -> 
 )
 async def test_who_does_not_wait_is_refused_at_once_and_told_the_limit(admission: Admission, limit: str) -> None:
     await admission.acquire("a", ENVIRONMENT, wait=False)
-    with anyio.fail_after(10), pytest.raises(AtCapacity) as refused:
+    with anyio.fail_after(patient(30)), pytest.raises(AtCapacity) as refused:
         await admission.acquire("a", ENVIRONMENT, wait=False)
     assert (refused.value.limit, admission.held, admission.waiting) == (limit, 1, 0)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import ENVPORT, envport_here
+from command_line import FRESH, envport_here
 from inspect_ai.log import read_eval_log
 
 from envport_bridges.evaluation.results import Result
@@ -70,7 +70,7 @@ def test_one_command_gives_one_table():
         "eval", "catch", "counter", "--policy", "random", "--policy", "noop", "--policy", REFERENCE,
         "--num-tasks", "6", "--max-calls", "12", "--report", "report.html",
     ]  # fmt: skip
-    done = subprocess.run([ENVPORT, *words], capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = subprocess.run([FRESH, *words], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     table = done.stdout[done.stdout.rindex("environment  player") :].splitlines()
     assert [line.split()[0] for line in table[1:7]] == ["catch"] * 3 + ["counter"] * 3
@@ -125,7 +125,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path: Path):
     (tmp_path / "flaky.py").write_text(FLAKY)
     os.mkfifo("waiting")
     words = ["eval", "catch", "--policy", "./flaky.py:stuck_at_first", "--num-tasks", "5", "--jobs", "1", "--json"]
-    evaluation = subprocess.Popen([ENVPORT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    evaluation = subprocess.Popen([FRESH, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert Path("waiting").read_text() == "waiting"
     evaluation.send_signal(signal.SIGINT)
     out, errors = evaluation.communicate(timeout=SECONDS)
@@ -233,7 +233,7 @@ def test_without_the_extra_the_commands_say_what_to_install(tmp_path: Path):
         "importlib.util.find_spec = lambda name, *rest: None if name == 'inspect_ai' else find(name, *rest)\n"
     )
     done = subprocess.run(
-        [ENVPORT, "eval", "catch", "--policy", "noop"],
+        [FRESH, "eval", "catch", "--policy", "noop"],
         capture_output=True, text=True, timeout=SECONDS, check=False, env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 2

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from environments import Gate, Tracked
 from harness import ERAS, WAYS, Era, Raw, RunningGateway, Way, running, seat
+from patience import patient
 
 from envport import Client, Environment, Task, tool
 from envport.registry import EnvironmentDefinition
@@ -79,7 +80,7 @@ async def test_a_call_that_still_runs_is_waited_for(served: RunningGateway):
     Gate.rearm()
     async with seat(served, "episode", "modern", "gate") as player:
         first = asyncio.create_task(player.call("wait", **named("a")))
-        assert await asyncio.to_thread(Gate.entered.acquire, timeout=30)
+        assert await asyncio.to_thread(Gate.entered.acquire, timeout=patient(30))
         second = asyncio.create_task(player.call("wait", **named("a")))
         Gate.opened.set()
         results = await asyncio.gather(first, second)

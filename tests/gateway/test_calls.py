@@ -14,6 +14,7 @@ import mcp_types
 import pytest
 from environments import Chatty, Gate, Picky, Threaded, Tracked
 from harness import ERAS, WAYS, Era, Raw, Way, connect, running, seat, texts
+from patience import patient
 from pydantic import BaseModel
 
 from envport import AsyncClient, Client, Environment, Step, Task, tool
@@ -148,7 +149,7 @@ async def test_one_call_at_a_time_in_the_order_in_which_they_came(served, era: E
     Gate.rearm()
     async with seat(served, "episode", era, "gate") as player:
         calls = [asyncio.create_task(player.call("wait")) for _ in range(3)]
-        assert await asyncio.to_thread(Gate.entered.acquire, timeout=30)
+        assert await asyncio.to_thread(Gate.entered.acquire, timeout=patient(30))
         Gate.opened.set()
         answers = await asyncio.gather(*calls)
     assert [texts(answer) for answer in answers] == [["through"]] * 3
@@ -160,7 +161,7 @@ async def test_other_episodes_go_on_while_one_waits(served):
     Gate.rearm()
     async with seat(served, "episode", "modern", "gate") as slow, seat(served, "episode", "modern", "tracked") as quick:
         waiting = asyncio.create_task(slow.call("wait"))
-        assert await asyncio.to_thread(Gate.entered.acquire, timeout=30)
+        assert await asyncio.to_thread(Gate.entered.acquire, timeout=patient(30))
         assert texts(await quick.call("step")) == ["stepped"]
         Gate.opened.set()
         assert texts(await waiting) == ["through"]
@@ -172,7 +173,7 @@ async def test_closing_during_a_call_lets_it_finish_and_refuses_the_next(served)
         opened = await control.open("gate")
         async with connect(opened.mcp_url, "modern") as client:
             running_call = asyncio.create_task(client.call_tool("wait", {}))
-            assert await asyncio.to_thread(Gate.entered.acquire, timeout=30)
+            assert await asyncio.to_thread(Gate.entered.acquire, timeout=patient(30))
             assert (await control.close_episode(opened.episode_id)).status == "closed"
             Gate.opened.set()
             assert texts(await running_call) == ["through"]
@@ -185,15 +186,14 @@ async def test_a_call_whose_client_goes_away_is_finished_and_recorded(served):
     async with AsyncClient(served.url) as control:
         opened = await control.open("gate")
 
-        async def call() -> None:
-            with Raw(opened.mcp_url, "modern") as raw:
-                raw.http.timeout = httpx2.Timeout(0.5)
-                with pytest.raises(httpx2.ReadTimeout):
-                    await asyncio.to_thread(raw.post, "tools/call", {"name": "wait", "arguments": {}})
-
-        gone = asyncio.create_task(call())
-        assert await asyncio.to_thread(Gate.entered.acquire, timeout=30)
-        await gone
+        with Raw(opened.mcp_url, "modern") as raw:
+            request = raw.request("tools/call", {"name": "wait", "arguments": {}})
+        async with httpx2.AsyncClient(timeout=patient(30)) as http:
+            gone = asyncio.create_task(http.send(request))
+            assert await asyncio.to_thread(Gate.entered.acquire, timeout=patient(30))
+            gone.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await gone
         Gate.opened.set()
         async with connect(opened.mcp_url, "modern") as client:
             # Waits for its turn, so that the first call is on record when it is answered.

@@ -12,6 +12,7 @@ import pytest
 from conformance import Conformance
 from harness import running
 from node_clients import executable, package
+from patience import patient
 
 from envport import Client
 from envport.registry import EnvironmentDefinition
@@ -43,7 +44,7 @@ def test_the_conformance_suite_passes_what_a_gateway_offers(revision: str, tmp_p
     with running(EnvironmentDefinition("conformance", Conformance)) as gateway, Client(gateway.url) as control:
         url = control.open("conformance").mcp_url
         command = [str(node), str(suite), "server", "--url", url, "--requirements", revision, "-o", str(tmp_path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patient(200), check=False)
     passed = set(re.findall(r"^✓ ([\w-]+):", done.stdout, flags=re.MULTILINE))
     failed = set(re.findall(r"^✗ ([\w-]+):", done.stdout, flags=re.MULTILINE))
     assert passed, done.stdout + done.stderr

@@ -7,6 +7,7 @@ import httpx2
 import pytest
 from environments import SECRET, Endless, Short, Stubborn, Tasked, Tracked
 from harness import RunningGateway, connect, running, texts
+from patience import patient
 
 import envport.client.aio
 import envport.client.sync
@@ -213,7 +214,7 @@ def test_the_reward_is_on_the_wire_only_if_asked_for(served: RunningGateway):
         for asked in (False, True):
             opened = control.open("tracked", reward_in_meta=asked)
             bodies = b""
-            with httpx2.Client(timeout=30) as http:
+            with httpx2.Client(timeout=patient(30)) as http:
                 for name, arguments in (("step", {}), ("finish", {"reward": 0.03125})):
                     meta = {
                         "io.modelcontextprotocol/protocolVersion": "2026-07-28",

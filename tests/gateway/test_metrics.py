@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from environments import SECRET, Gate, Short, Stubborn, Tracked
 from harness import ERAS, Era, RunningGateway, connect, running
+from patience import patient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from runtime_environments import Faulty
@@ -58,7 +59,7 @@ class Held(Environment):
 
     def reset(self, *, seed: int, task: Task | None) -> str:
         type(self).begun.set()
-        assert type(self).let_go.wait(30)
+        assert type(self).let_go.wait(patient(30))
         return "begun"
 
     @tool
@@ -91,9 +92,9 @@ class Scrape:
 
 async def eventually(gateway: RunningGateway, holds: Callable[[Scrape], bool]) -> Scrape:
     """A scrape of which something holds, once one does."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patient(30)):
         while not holds(scrape := await asyncio.to_thread(Scrape, gateway)):
-            pass
+            await asyncio.to_thread(threading.Event().wait, 0.01)
     return scrape
 
 
@@ -204,7 +205,7 @@ async def test_a_call_whose_caller_went_away_is_counted_as_such():
     async with table.run():
         found = table.find((await table.open(OpenRequest("gate", "me"))).handle, "me")
         first = asyncio.create_task(table.call(found, "wait", {}))
-        assert await asyncio.to_thread(Gate.entered.acquire, timeout=30)
+        assert await asyncio.to_thread(Gate.entered.acquire, timeout=patient(30))
         second = asyncio.create_task(table.call(found, "wait", {}))
         # It begins to wait for its turn.
         await anyio.wait_all_tasks_blocked()
@@ -243,7 +244,7 @@ async def test_how_long_a_call_took_is_in_its_bucket():
         async with AsyncClient(gateway.url) as control:
             opened = await control.open("gate")
         playing = asyncio.create_task(call(opened.mcp_url, "modern", "wait"))
-        assert await asyncio.to_thread(Gate.entered.acquire, timeout=30)
+        assert await asyncio.to_thread(Gate.entered.acquire, timeout=patient(30))
         await asyncio.to_thread(gateway.run, lambda: clock.advance(45))
         Gate.opened.set()
         await playing

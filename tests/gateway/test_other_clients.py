@@ -10,6 +10,7 @@ import pytest
 from environments import Picky
 from harness import RunningGateway, running
 from node_clients import ROOT, executable, package
+from patience import patient
 
 from envport import Client
 from envport.registry import EnvironmentDefinition
@@ -23,7 +24,7 @@ def play(sdk: str, *arguments: str) -> dict[str, Any]:
         ["node", str(SCRIPT), sdk, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
         env={**os.environ, "ENVPORT_NODE": str(ROOT)},
         check=False,
     )
@@ -73,7 +74,13 @@ def test_claude_code_attaches(gateway: RunningGateway, tmp_path: Path):
 
     def run(*arguments: str) -> str:
         done = subprocess.run(
-            [claude, "mcp", *arguments], capture_output=True, text=True, timeout=90, env=env, cwd=tmp_path, check=False
+            [claude, "mcp", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=patient(200),
+            env=env,
+            cwd=tmp_path,
+            check=False,
         )
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout

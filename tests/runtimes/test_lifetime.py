@@ -14,6 +14,7 @@ import anyio
 import pytest
 from harness import running, seat, texts
 from opening import open_episode, start_over
+from patience import patient
 from runtime_environments import Blocking, Closing, Drawing, Everything, Faulty, Lingering, Slumbering, Stubborn
 from runtimes import KINDS, descendants, play, serving
 
@@ -49,7 +50,7 @@ class Timed(Environment):
     def wait(self) -> Step[str]:
         """Wait until the test says so."""
         type(self).inside.set()
-        assert type(self).held.wait(30)
+        assert type(self).held.wait(patient(30))
         return Step("waited", reward=1.0)
 
     def close(self) -> None:
@@ -137,7 +138,7 @@ async def test_an_environment_is_closed_in_its_process_and_one_that_hangs_is_kil
 
 async def until(condition: Any) -> None:
     """Wait until something that runs beside the test has happened."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(patient(30)):
         while not condition():  # noqa: ASYNC110 (nothing tells of it)
             await anyio.sleep(0.005)
 
@@ -319,7 +320,7 @@ def test_nothing_survives_the_gateway(tmp_path: Path, number: signal.Signals):
         watched = [os.pidfd_open(pid) for pid in (*pids, *zygotes)]
         gateway.send_signal(number)
         # SIGINT ends it in order, which takes until the calls that are running are given up.
-        gateway.wait(30)
+        gateway.wait(patient(30))
     for pidfd in watched:
         assert select.select([pidfd], [], [], 10)[0], "a process survived"
         os.close(pidfd)

@@ -4,13 +4,15 @@ import json
 import subprocess
 import sys
 
+from patience import patient
+
 
 def test_the_bench_prints_its_figures():
     done = subprocess.run(
         [sys.executable, "-m", "envport.bench.runtimes", "--quick", "--json"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patient(200),
         check=True,
     )
     figures = {figure["what"]: figure for figure in map(json.loads, done.stdout.splitlines())}

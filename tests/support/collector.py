@@ -9,8 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from patience import patient
 
-SECONDS = 30
+SECONDS = patient(30)
 
 
 @dataclass(frozen=True)

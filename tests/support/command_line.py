@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import io
 import os
 import re
@@ -18,12 +20,14 @@ import httpx2
 import mcp
 import pytest
 from mcp.client.streamable_http import streamable_http_client
+from patience import patient
 
 from envport.cli import main
 
-ENVPORT = str(Path(sys.executable).with_name("envport"))
+FRESH = str(Path(sys.executable).with_name("envport"))
+FORKED = Path(__file__).with_name("forked.py")
 TOKEN = "a-token-of-the-tests-0123456789"
-SECONDS = 60
+SECONDS = patient(60)
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -32,12 +36,38 @@ def environment(**variables: str) -> dict[str, str]:
     return fresh | {"TERM": "dumb"} | variables
 
 
+@functools.cache
+def forks() -> str:
+    """A folder at which the command is forked from a process that has loaded it, as long as this process lives."""
+    folder = tempfile.mkdtemp(prefix="envport-tests-")
+    command = [sys.executable, "-P", str(FORKED), "serve", folder]
+    loaded = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), start_new_session=True
+    )
+    assert loaded.stdin is not None
+    assert loaded.stdout is not None
+    # It ends with its input, so also where this process ends otherwise, and removes the folder.
+    atexit.register(loaded.communicate)
+    assert loaded.stdout.readline() == b"ready\n"
+    return folder
+
+
+def command(*words: str, fresh: bool = False) -> list[str]:
+    """The command line of `envport` with these words.
+
+    Args:
+        words: What comes after `envport`.
+        fresh: Have it start a Python of its own, as users do, and not forked from one that has loaded it.
+    """
+    return [FRESH, *words] if fresh else [sys.executable, "-I", "-S", str(FORKED), "run", forks(), *words]
+
+
 def envport(
-    *words: str, stdin: str = "", cwd: Path | None = None, **variables: str
+    *words: str, stdin: str = "", cwd: Path | None = None, fresh: bool = False, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
-        [ENVPORT, *words],
+        command(*words, fresh=fresh),
         input=stdin,
         capture_output=True,
         text=True,
@@ -62,9 +92,9 @@ def envport_here(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, ended.value.code, out.getvalue(), errors.getvalue())
 
 
-def refused(*words: str, stdin: str = "", cwd: Path | None = None, **variables: str) -> str:
+def refused(*words: str, stdin: str = "", cwd: Path | None = None, fresh: bool = False, **variables: str) -> str:
     """Run a command that has to fail as all do: exit code 2, one line, no traceback; returns the line."""
-    done = envport(*words, stdin=stdin, cwd=cwd, **variables)
+    done = envport(*words, stdin=stdin, cwd=cwd, fresh=fresh, **variables)
     assert done.returncode == 2, done
     assert "Traceback" not in done.stdout + done.stderr
     lines = done.stderr.splitlines()
@@ -76,16 +106,17 @@ def refused(*words: str, stdin: str = "", cwd: Path | None = None, **variables: 
 class Served:
     """A gateway that `envport serve` runs on a free port, entered when it says that it is ready."""
 
-    def __init__(self, *words: str, cwd: Path | None = None, **variables: str):
+    def __init__(self, *words: str, cwd: Path | None = None, fresh: bool = False, **variables: str):
         # Tests stop it with episodes open, for which it would wait.
         self._words = words if "--drain-seconds" in words else (*words, "--drain-seconds", "0")
         self._cwd = cwd
+        self._fresh = fresh
         self._variables = variables
 
     def __enter__(self) -> Self:
         self._log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            [ENVPORT, "serve", "--port", "0", *self._words],
+            command("serve", "--port", "0", *self._words, fresh=self._fresh),
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import anyio
 import anyio.lowlevel
+from patience import patient
 from pydantic import BaseModel, Field
 
 from envport import Environment, Progress, Step, Task, TaskSource, ToolError, tool
@@ -123,7 +124,7 @@ class Gate(Environment):
         cls.inside += 1
         cls.most_inside = max(cls.most_inside, cls.inside)
         cls.entered.release()
-        assert cls.opened.wait(30)
+        assert cls.opened.wait(patient(30))
         cls.inside -= 1
         return "through"
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,8 +14,10 @@ from typing import Any, Literal, TypeVar
 
 import httpx2
 import uvicorn
+from command_line import command
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from patience import patient
 
 from envport import AsyncClient
 from envport.app import Gateway
@@ -70,16 +71,16 @@ class RunningGateway:
             return await work()
 
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(main(), self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(main(), self._loop).result(patient(30))
 
     def __enter__(self) -> RunningGateway:
         self._thread.start()
-        assert self._ready.wait(30), "the gateway did not start"
+        assert self._ready.wait(patient(30)), "the gateway did not start"
         return self
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
-        self._thread.join(30)
+        self._thread.join(patient(30))
         assert not self._thread.is_alive(), "the gateway did not stop"
 
 
@@ -122,12 +123,10 @@ async def seat(
     choice = {key: value for key, value in (("seed", seed), ("task", task)) if value is not None}
     if way == "stdio":
         arguments = [f"--{key}={value}" for key, value in choice.items()]
-        command = StdioServerParameters(
-            command=sys.executable,
-            args=["-m", "envport.cli", "stdio", reference or environment, *arguments],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
-        )
-        async with Client(command, mode=MODE[era]) as client:
+        program, *words = command("stdio", reference or environment, *arguments)
+        variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        process = StdioServerParameters(command=program, args=words, env=variables)
+        async with Client(process, mode=MODE[era]) as client:
             yield Seat(client, way)
         return
     if way == "shared":
@@ -149,7 +148,7 @@ async def seat(
 async def connect(url: str, era: Era, headers: dict[str, str] | None = None) -> AsyncIterator[Client]:
     """A client of the MCP SDK, with headers of its own."""
     async with (
-        httpx2.AsyncClient(headers=headers or {}, timeout=30) as http,
+        httpx2.AsyncClient(headers=headers or {}, timeout=patient(30)) as http,
         Client(streamable_http_client(url, http_client=http), mode=MODE[era]) as client,
     ):
         yield client
@@ -165,7 +164,7 @@ class Raw:
 
     def __init__(self, url: str, era: Era, headers: dict[str, str] | None = None):
         self.url, self.era = url, era
-        self.http = httpx2.Client(headers=headers or {}, timeout=30)
+        self.http = httpx2.Client(headers=headers or {}, timeout=patient(30))
         self.session: str | None = None
 
     def __enter__(self) -> Raw:
@@ -184,6 +183,10 @@ class Raw:
         self.http.close()
 
     def post(self, method: str, params: dict[str, Any] | None = None) -> httpx2.Response:
+        return self.http.send(self.request(method, params))
+
+    def request(self, method: str, params: dict[str, Any] | None = None) -> httpx2.Request:
+        """What `post` sends."""
         params = dict(params or {})
         if self.era == "modern":
             params["_meta"] = {
@@ -192,9 +195,14 @@ class Raw:
                 "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
                 **params.get("_meta", {}),
             }
-        return self.send({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}, method, params.get("name"))
+        return self._request(
+            {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}, method, params.get("name")
+        )
 
     def send(self, body: Any, method: str, name: str | None = None, **headers: str) -> httpx2.Response:
+        return self.http.send(self._request(body, method, name, **headers))
+
+    def _request(self, body: Any, method: str, name: str | None = None, **headers: str) -> httpx2.Request:
         sent = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
         if self.era == "modern":
             sent |= {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method}
@@ -203,4 +211,4 @@ class Raw:
         elif self.session is not None:
             sent |= {"Mcp-Session-Id": self.session, "MCP-Protocol-Version": "2025-11-25"}
         content = body if isinstance(body, bytes) else httpx2.Request("POST", self.url, json=body).read()
-        return self.http.post(self.url, content=content, headers=sent | headers)
+        return self.http.build_request("POST", self.url, content=content, headers=sent | headers)

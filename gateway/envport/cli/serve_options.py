@@ -137,8 +137,8 @@ class CapacityOptions(OptionGroup):
         bool,
         typer.Option(
             "--end-with-input",
-            help="Stop when standard input ends. A program that starts the gateway with a pipe leaves none behind, even "
-            "if it is killed.",
+            help="Stop when standard input ends. A program that starts the gateway with a pipe leaves none behind, "
+            "even if it is killed.",
         ),
     ] = Settings.end_with_input
 
