@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ class Lesson:
         game: Name on the gateway.
         reference: What the gateway serves.
         moves: The directions of the tool `move`.
+        possible: Which moves random play chooses from, by the latest observation; all of them if not given.
         warm_up: Episodes of random moves to fine-tune on.
         kept_losses: Share of the episodes lost by random moves that the warm-up keeps; all that were won are kept.
         before: The policy has to win less than this share before it is trained.
@@ -36,12 +39,22 @@ class Lesson:
     tokens: int
     batches: int
     learning_rate: float
+    possible: Callable[[str], Sequence[str]] | None = None
     mortal: str | None = None
+
+    def choices(self, observation: str) -> Sequence[str]:
+        """The moves that random play chooses from."""
+        return self.possible(observation) if self.possible is not None else self.moves
 
     @property
     def alone(self) -> str:
         """Regular expression of what stays a token of its own: what decides the game."""
         return "|".join((r"\d", *self.moves))
+
+
+def open_ways(observation: str) -> list[str]:
+    """The ways that lead out of the cell of a maze, as it names them after `ways:`."""
+    return re.findall("up|down|left|right", observation.partition(" ways:")[2])
 
 
 CATCH = Lesson(
@@ -62,13 +75,14 @@ MAZE = Lesson(
     game="maze",
     reference="maze=maze?rows=3&columns=3&spare=8&render=words",
     moves=("up", "down", "left", "right"),
-    warm_up=400,
-    kept_losses=0.05,
-    before=0.35,
+    possible=open_ways,
+    warm_up=800,
+    kept_losses=1.0,
+    before=0.45,
     after=0.85,
     turns=17,
     tokens=640,
-    batches=40,
-    learning_rate=6e-4,
+    batches=100,
+    learning_rate=3e-4,
 )
 LESSONS = {lesson.game: lesson for lesson in (CATCH, MAZE)}

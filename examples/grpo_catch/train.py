@@ -132,7 +132,7 @@ def policy(lesson: Lesson, spec: EnvironmentSpec, options: argparse.Namespace, s
     """A model and its tokenizer: the one that was asked for, or a tiny one that knows the form of the game."""
     if options.model:
         return load(options.model)
-    episodes = play(spec, options.warm_up, seed, lesson.moves, lesson.kept_losses)
+    episodes = play(spec, options.warm_up, seed, lesson.choices, lesson.kept_losses)
     tokenizer = make_tokenizer(texts_of(episodes), lesson.alone)
     model = make_model(tokenizer)
     fine_tune(model, tokenizer, episodes, output, seed)

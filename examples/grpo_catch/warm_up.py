@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,19 @@ from envport_bridges.trl import EnvironmentSpec
 MOVES = ("left", "stay", "right")
 KEPT_LOSSES = 0.25
 
+Choices = Callable[[str], Sequence[str]]
+
+
+def any_move(observation: str) -> Sequence[str]:
+    """All moves of Catch."""
+    return MOVES
+
 
 def play(
     spec: EnvironmentSpec,
     episodes: int,
     seed: int,
-    moves: tuple[str, ...] = MOVES,
+    choices: Choices = any_move,
     kept_losses: float = KEPT_LOSSES,
 ) -> list[dict[str, Any]]:
     """Play episodes with random moves, and keep those that are worth learning from, judged by their own reward.
@@ -33,7 +41,7 @@ def play(
         spec: The environment.
         episodes: How many to keep.
         seed: Seed of the moves.
-        moves: The directions to choose from.
+        choices: The moves to choose from, by the latest observation.
         kept_losses: Share of the lost episodes to keep.
 
     Returns:
@@ -45,7 +53,7 @@ def play(
     kept: list[dict[str, Any]] = []
     while len(kept) < episodes:
         try:
-            messages = play_one(environment, rng.choice(spec.rows), rng, moves)
+            messages = play_one(environment, rng.choice(spec.rows), rng, choices)
         except EpisodeFailed:
             # Cut short by a fault: it shows nothing.
             continue
@@ -54,13 +62,15 @@ def play(
     return kept
 
 
-def play_one(environment: Any, row: dict[str, Any], rng: random.Random, moves: tuple[str, ...]) -> list[dict[str, Any]]:
+def play_one(environment: Any, row: dict[str, Any], rng: random.Random, choices: Choices) -> list[dict[str, Any]]:
     """Play one episode with random moves; returns its chat messages."""
-    messages = [{"role": "user", "content": row["prompt"][0]["content"] + environment.reset(**row)}]
+    observation = environment.reset(**row)
+    messages = [{"role": "user", "content": row["prompt"][0]["content"] + observation}]
     while not environment.finished:
-        direction = rng.choice(moves)
+        direction = rng.choice(choices(observation))
+        observation = environment.move(direction=direction)
         messages.append(calling("move", direction=direction))
-        messages.append({"role": "tool", "name": "move", "content": environment.move(direction=direction)})
+        messages.append({"role": "tool", "name": "move", "content": observation})
     messages.append({"role": "assistant", "content": "Done."})
     return messages
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,10 +17,11 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from command_line import SECONDS, Served, command, environment, player, text
+from command_line import FRESH, SECONDS, Served, command, environment, player, text
 from mcp import Client as McpClient
 from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
+from patience import patient
 
 from envport import AsyncClient, Client
 from envport.errors import Draining, GatewayUnreachable
@@ -276,3 +280,30 @@ async def test_stdio_does_not_wait_for_ever(again: bool, slow: Path, monkeypatch
         assert await server.ended() == 0
         with pytest.raises(Exception, match=r".*"):
             (await call).raise_for_error()
+
+
+STARTING = """
+import subprocess, sys
+command = [sys.argv[1], "serve", "counter", "--port", "0", "--drain-seconds", "0", "--end-with-input"]
+gateway = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+next(line for line in gateway.stdout if "Stop with" in line)
+print(gateway.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux, to wait for the process of another")
+def test_no_gateway_is_left_by_a_program_that_is_killed():
+    program = subprocess.Popen(
+        [sys.executable, "-c", STARTING, FRESH], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert program.stdout is not None
+    gateway = os.pidfd_open(int(program.stdout.readline()))
+    program.kill()
+    program.communicate()
+    try:
+        assert select.select([gateway], [], [], patient(30))[0], "the gateway runs on"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(gateway, signal.SIGKILL)
+        os.close(gateway)
