@@ -157,11 +157,11 @@ def _spec(environment: str | type[Environment] | EnvironmentDefinition) -> Envir
 
 def _check_tools(spec: EnvironmentDefinition, report: CheckReport) -> None:
     if not spec.description:
-        report.warning("description", "the class has no docstring; it is what a player is told where no task is")
+        report.warning("description", "the class has no docstring; players see it as the prompt where there is no task")
     for tool in spec.tools.values():
         _check_tool(tool, report)
     if json.loads(json.dumps(spec.listing)) != spec.listing:
-        report.error("listing", "the tool listing does not come back from JSON as it was")
+        report.error("listing", "the tool listing changes when it is written as JSON and read again")
     if [tool.listing for tool in tools_of(spec.make()).values()] != spec.listing:
         report.error("listing", "another instance lists other tools; the listing has to depend on options only")
 

@@ -75,7 +75,7 @@ class Settings:
         access_log: Whether every request is logged.
         drain_seconds: How long open episodes may still be played after SIGTERM, while new ones are refused. With
             the defaults, the whole shutdown takes less than 30 s, after which Kubernetes kills the process.
-        shutdown_seconds: How long running calls may take to end when the gateway is stopped. After this time, they
+        shutdown_seconds: Seconds that running calls have to end when the gateway stops. After this time, they
             are cancelled. After twice this time, the process ends without the calls that could not be cancelled.
     """
 

@@ -189,7 +189,7 @@ async def test_a_close_that_holds_up_the_gateway_is_named(tmp_path: Path, caplog
     ) as episodes:
         episode = await open_episode(episodes, "slumbering")
         await episode.call("finish", {})
-    assert "environment slumbering held up the whole gateway for 0." in caplog.text
+    assert "environment slumbering blocked the event loop for 0." in caplog.text
 
 
 def test_declarations_are_checked():

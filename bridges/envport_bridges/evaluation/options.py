@@ -56,13 +56,13 @@ class SelectionOptions(OptionGroup):
             "number, tasks come again with another seed.",
         ),
     ] = None
-    seed: Annotated[int, typer.Option(min=0, help="Makes the episodes' seeds.")] = 0
-    epochs: Annotated[int, typer.Option(min=1, help="Attempts at each, for pass@k and pass^k.")] = 1
-    success_at: Annotated[float, typer.Option(help="Reward from which on an episode is a success.")] = 1.0
-    jobs: Annotated[int | None, typer.Option(min=1, help="Episodes side by side.")] = None
-    retries: Annotated[int, typer.Option(min=0, help="How often a lost episode is played again.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Seed that the episodes' seeds are made from.")] = 0
+    epochs: Annotated[int, typer.Option(min=1, help="Attempts at each task, for pass@k and pass^k.")] = 1
+    success_at: Annotated[float, typer.Option(help="Smallest reward that counts as a success.")] = 1.0
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of concurrent episodes.")] = None
+    retries: Annotated[int, typer.Option(min=0, help="How many times a lost episode is played again.")] = 0
     resume: Annotated[
-        Path | None, typer.Option(metavar="LOG", help="Go on with an evaluation; what has a score keeps it.")
+        Path | None, typer.Option(metavar="LOG", help="Continue an evaluation; episodes that have a score keep it.")
     ] = None
 
 
@@ -72,11 +72,11 @@ class BudgetOptions(OptionGroup):
 
     title = "Limits"
 
-    max_calls: Annotated[int, typer.Option(min=1, help="Calls of an episode.")] = 200
-    agent_seconds: Annotated[float, typer.Option(min=0.1, help="An agent's time for an episode.")] = 600.0
-    time_limit: Annotated[int | None, typer.Option(min=1, help="Seconds for an episode.")] = None
-    token_limit: Annotated[int | None, typer.Option(min=1, help="Tokens for an episode.")] = None
-    message_limit: Annotated[int | None, typer.Option(min=1, help="Messages of an episode.")] = None
+    max_calls: Annotated[int, typer.Option(min=1, help="Maximum number of calls in an episode.")] = 200
+    agent_seconds: Annotated[float, typer.Option(min=0.1, help="Seconds that an agent has for an episode.")] = 600.0
+    time_limit: Annotated[int | None, typer.Option(min=1, help="Maximum seconds of an episode.")] = None
+    token_limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of tokens in an episode.")] = None
+    message_limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of messages in an episode.")] = None
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Rules:
         limits: Inspect's limits for an episode.
         epochs: How often each sample is played.
         jobs: How many episodes are played in parallel.
-        retries: How often a lost episode is played again.
+        retries: How many times a lost episode is played again.
         log_dir: Folder for the logs.
         display: How Inspect shows progress.
     """

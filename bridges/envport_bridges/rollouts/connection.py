@@ -183,7 +183,7 @@ class Connection:
         try:
             self.loop.run(self._stop(), _CLOSING_SECONDS)
         except Exception as error:  # At exit, no caller is left that could handle it.
-            logger.debug("%s was not left in order: %r", self.target.where, error)
+            logger.debug("closing the connection to %s failed: %r", self.target.where, error)
         self.loop.stop()
 
     async def _stop(self) -> None:

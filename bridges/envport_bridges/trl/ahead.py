@@ -88,7 +88,7 @@ class Ahead:
             try:
                 return await task
             except EnvportError as error:
-                logger.debug("an episode that was to be opened ahead is opened now: %s", error)
+                logger.debug("an episode could not be opened ahead, and is opened now: %s", error)
         return await self._connection.open(choice)
 
     def _fill(self) -> None:

@@ -44,7 +44,7 @@ def takes_explicit_tools() -> bool:
     """
     if (installed := trl_version()) not in KNOWN_TRL:
         logger.warning(
-            "TRL %s was not tried with this bridge (known: %s). Tools are shown with their exact schemas if TRL still "
+            "TRL %s was not tested with this bridge (known: %s). Tools are shown with their exact schemas if TRL still "
             "hands instance attributes to the chat template, and by their type hints if not.",
             installed,
             ", ".join(KNOWN_TRL),

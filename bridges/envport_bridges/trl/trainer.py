@@ -72,10 +72,14 @@ class ConcurrentGRPOTrainer(_Stock):
             self.chat_template_kwargs: dict[str, Any] = {"sanitize_control_tokens": True, **given}
         self._side_by_side = self.environment_factories is not None
         if self._side_by_side and not loop_is_known():
-            logger.warning("this version of TRL has a tool loop that is not known: environments are played in turn")
+            logger.warning(
+                "the tool loop of this TRL version is unknown: episodes are played one after another, not concurrently"
+            )
             self._side_by_side = False
         if self._side_by_side and self._is_vlm:
-            logger.info("a vision model's images have to be there at once: environments are played in turn")
+            logger.info(
+                "a vision model needs the images at once: episodes are played one after another, not concurrently"
+            )
             self._side_by_side = False
         self._coming: Sequence[Mapping[str, Any]] | None = None
         if self._side_by_side and not self.args.dataloader_num_workers:

@@ -21,15 +21,19 @@ _QUICK = MeasuringPlan(concurrency=(1, 4), calls=60, rounds=2, opens=40, held=40
 
 
 def bench(
-    quick: Annotated[bool, typer.Option("--quick", help="Few calls: shows that it works, not how fast.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Make few calls: a quick check that the benchmark works.")
+    ] = False,
     concurrency: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Callers at a time, each with an episode; may be repeated. 1, 16, 64 and 256."),
+        typer.Option(
+            min=1, help="Concurrent callers, each with an episode; may be repeated. 1, 16, 64 and 256 if not given."
+        ),
     ] = None,
     calls: Annotated[int | None, typer.Option(min=2, help="Calls of each target in a round.")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="How often each target has its turn.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help=f"Measure this alone; may be repeated. One of: {', '.join(_PARTS)}.")
+        list[str] | None, typer.Option(help=f"Measure only this part; may be repeated. One of: {', '.join(_PARTS)}.")
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file too.")] = None,
     judge: Annotated[bool, typer.Option("--assert", help="Exit with 1 if a target is missed.")] = False,

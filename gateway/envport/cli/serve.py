@@ -39,7 +39,7 @@ def serve(
             metavar="REFERENCE",
             help="What to serve: installed NAMEs, ./path/file.py:Class or package.module:Class. Options follow a "
             "question mark ('catch?rows=8'), another name comes first ('small=catch?rows=5'). "
-            "Everything that is installed, if nothing is given.",
+            "If none is given, everything that is installed.",
         ),
     ] = None,
     *,

@@ -98,40 +98,40 @@ class CapacityOptions(OptionGroup):
 
     title = "Limits"
 
-    max_episodes: Annotated[int, typer.Option(min=1, help="Live episodes in all.")] = _DEFAULTS.max_episodes
+    max_episodes: Annotated[int, typer.Option(min=1, help="Maximum number of live episodes.")] = _DEFAULTS.max_episodes
     max_episodes_per_principal: Annotated[
-        int | None, typer.Option(min=1, help="Live episodes of one principal; no limit if not given.")
+        int | None, typer.Option(min=1, help="Maximum of one principal; no limit if not given.")
     ] = _DEFAULTS.max_episodes_per_principal
     max_episodes_per_environment: Annotated[
-        int | None, typer.Option(min=1, help="Live episodes of one environment; as each declares if not given.")
+        int | None, typer.Option(min=1, help="Maximum of one environment; as each declares if not given.")
     ] = _DEFAULTS.max_episodes_per_environment
     max_episodes_of: Annotated[
         tuple[str, ...],
-        typer.Option(metavar="NAME=N", help="The same for the environment of that name. May be repeated."),
+        typer.Option(metavar="NAME=N", help="Maximum of the environment with that name. May be repeated."),
     ] = ()
-    idle_seconds: Annotated[float, typer.Option(min=1, help="An episode expires after so long without a call.")] = (
-        _DEFAULTS.idle_seconds
-    )
-    wait_seconds: Annotated[float, typer.Option(min=0, help="How long a request waits for room when all is full.")] = (
+    idle_seconds: Annotated[
+        float, typer.Option(min=1, help="Seconds without a call after which an episode expires.")
+    ] = _DEFAULTS.idle_seconds
+    wait_seconds: Annotated[float, typer.Option(min=0, help="Seconds that a request waits for a free place.")] = (
         _DEFAULTS.wait_seconds
     )
     runtime: Annotated[
         RuntimeOption | None,
         typer.Option(
-            help="How environments are run: in the event loop, in threads, each episode in a process of its own, "
-            "or that on the machines of a Ray cluster. Each as it declares, if not given.",
+            help="Where episodes run: in the event loop, in threads, in a process each, or in processes on a Ray "
+            "cluster. As each environment declares, if not given.",
         ),
     ] = None
     drain_seconds: Annotated[
         float,
         typer.Option(
             min=0,
-            help="How long episodes may be played on after SIGTERM, while new ones are refused. Ctrl-C does not wait "
-            "for them.",
+            help="Seconds for which open episodes may still be played after SIGTERM. New ones are refused. Ctrl-C "
+            "does not wait for them.",
         ),
     ] = Settings.drain_seconds
     shutdown_seconds: Annotated[
-        int, typer.Option(min=1, help="How long running calls may take to end when the gateway is stopped.")
+        int, typer.Option(min=1, help="Seconds that running calls have to end when the gateway stops.")
     ] = Settings.shutdown_seconds
     end_with_input: Annotated[
         bool,
@@ -160,7 +160,7 @@ class ClusterOptions(OptionGroup):
         str,
         typer.Option(
             metavar="NAME",
-            help="What tells this gateway from others in the cluster; all replicas of one have the same.",
+            help="Namespace of this gateway in the cluster; the same for all its replicas.",
         ),
     ] = RaySettings.namespace
     ray_resource: Annotated[

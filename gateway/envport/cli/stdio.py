@@ -22,7 +22,7 @@ def stdio(
     task: TaskIndex = None,
     seed: Seed = None,
     drain_seconds: Annotated[
-        float, typer.Option(min=0, help="How long a running call may take to be answered after SIGTERM.")
+        float, typer.Option(min=0, help="Seconds that a running call has to be answered after SIGTERM.")
     ] = 15.0,
 ) -> None:
     """Serve one environment on standard input and output, for MCP clients that start a process.

@@ -53,7 +53,7 @@ class Call(Generic[ResultT]):
             try:
                 return self.adapter.validate_json(body)
             except ValidationError as error:
-                raise GatewayUnreachable(f"{url} answered what no gateway would: {error}") from None
+                raise GatewayUnreachable(f"{url} sent an answer that is not a gateway's: {error}") from None
         raise _error(url, status, body)
 
 

@@ -156,7 +156,7 @@ class RayHosts:
             try:
                 await asyncio.to_thread(self._look)
             except Exception:
-                logger.exception("the cluster could not be looked at")
+                logger.exception("the nodes of the cluster could not be listed")
 
     def _look(self) -> None:
         """List the machines, and create the missing hosts."""

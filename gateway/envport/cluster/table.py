@@ -231,7 +231,7 @@ class ClusterTable:
         try:
             await self.close((await opening).handle, principal)
         except (HostLost, EnvportError) as error:
-            logger.debug("an episode whose opener went away was not closed: %s", error)
+            logger.debug("an episode whose caller disconnected was not closed: %s", error)
 
     def _spawn(self, work: Coroutine[Any, Any, AnswerT]) -> asyncio.Task[AnswerT]:
         task = asyncio.create_task(work)
@@ -268,7 +268,7 @@ class ClusterTable:
             return None
         except Exception:
             # A bug in one host must not hide the loads of the others.
-            logger.exception("host %s did not say how loaded it is", host)
+            logger.exception("host %s did not report its load", host)
             return None
         self._opened[host] = max(0, self._opened.get(host, 0) - before)
         return load

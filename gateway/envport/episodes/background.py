@@ -38,4 +38,4 @@ async def _guarded(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
         await work()
     except Exception:
-        logger.exception("background work of the episodes failed")
+        logger.exception("a background task of the episodes failed")

@@ -67,7 +67,7 @@ class Fault:
                 subject.environment,
                 where,
                 self.what,
-                f" The last that it wrote to standard error:\n{stderr}" if stderr else "",
+                f" Its last lines on standard error:\n{stderr}" if stderr else "",
                 extra=extra,
             )
             return

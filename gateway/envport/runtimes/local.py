@@ -122,7 +122,7 @@ class _InlineWorker:
         result = self._instance.close()()
         if (blocked := time.monotonic() - began) > _BLOCKED_SECONDS:
             logger.warning(
-                "environment %s held up the whole gateway for %.1f s in its close(). Make close() async, or set "
+                "environment %s blocked the event loop for %.1f s in close(). Make close() async, or set "
                 'runtime = "thread" or "process".',
                 self._instance.name,
                 blocked,

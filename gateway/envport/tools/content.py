@@ -128,7 +128,7 @@ def _plain(value: Any) -> Any:
     try:
         return to_jsonable_python(value, by_alias=True, inf_nan_mode="constants", fallback=_unusual)
     except (PydanticSerializationError, TypeError, UnicodeEncodeError) as error:
-        raise TypeError(f"an observation holds what JSON cannot say: {error}") from None
+        raise TypeError(f"an observation contains a value that JSON cannot represent: {error}") from None
 
 
 def _unusual(value: Any) -> Any:
@@ -145,8 +145,8 @@ def _json(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
         if isinstance(value, float) and not math.isfinite(value):
-            raise TypeError(f"an observation cannot be the number {value}: JSON has no way to say it") from None
-        raise TypeError("an observation holds NaN or infinity, which JSON cannot say") from None
+            raise TypeError(f"an observation cannot be the number {value}: JSON cannot represent it") from None
+        raise TypeError("an observation contains NaN or infinity, which JSON cannot represent") from None
 
 
 def _image(data: bytes) -> ContentBlock:

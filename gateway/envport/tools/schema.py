@@ -104,7 +104,7 @@ class ToolSpec:
             raise InvalidArguments("The arguments are nested too deeply to be checked.") from None
         except (ValueError, OverflowError) as error:
             # For example NaN, or a number that is too large for Python to convert.
-            raise InvalidArguments(f"The arguments hold what cannot be checked: {error}.") from None
+            raise InvalidArguments(f"The arguments contain something that cannot be checked: {error}.") from None
 
 
 def tools_of(environment: Environment) -> dict[str, ToolSpec]:

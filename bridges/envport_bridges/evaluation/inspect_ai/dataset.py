@@ -106,6 +106,6 @@ def _tasks(name: str, split: str, count: int, control: Client) -> list[Task]:
     while len(tasks) < count:
         page = control.tasks(name, split=split, offset=len(tasks), limit=min(_PAGE, count - len(tasks)))
         if not page.tasks:
-            raise UnknownTask(f"split {split!r} of {name!r} has {len(tasks)} tasks, fewer than it said")
+            raise UnknownTask(f"split {split!r} of {name!r} has {len(tasks)} tasks, fewer than announced")
         tasks += page.tasks
     return tasks

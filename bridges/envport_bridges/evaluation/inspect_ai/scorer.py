@@ -37,7 +37,7 @@ def outcome(env: str, success_at: float = 1.0) -> Scorer:
         async with Place.of(env).control() as control:
             info = await control.episode(state.store.get(EPISODE))
         if info.outcome is not None and info.outcome.infrastructure:
-            raise EpisodeFailed(f"not scored, for this says nothing about the player: {info.outcome.message}")
+            raise EpisodeFailed(f"not scored, because a fault says nothing about the player: {info.outcome.message}")
         reward = info.reward if info.reward is not None else 0.0
         return Score(
             value={REWARD: reward, SUCCESS: float(reward >= success_at)},

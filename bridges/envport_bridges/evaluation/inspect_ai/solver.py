@@ -43,7 +43,7 @@ def play(
         env: Address or reference of the environment; see `Place.of`.
         policy: `random`, `noop` or `MODULE:FUNCTION`; plays instead of the model.
         agent: A preset's name or a command line; plays instead of the model.
-        agent_seconds: An agent's time for an episode.
+        agent_seconds: Seconds that an agent has for an episode.
         max_calls: Calls after which a player is stopped.
     """
     if policy is not None and agent is not None:

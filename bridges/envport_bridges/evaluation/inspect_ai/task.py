@@ -43,7 +43,7 @@ def episode(
         success_at: The reward from which on an episode is a success.
         policy: `random`, `noop` or `MODULE:FUNCTION`; plays instead of the model.
         agent: A preset's name or a command line; plays instead of the model.
-        agent_seconds: An agent's time for an episode.
+        agent_seconds: Seconds that an agent has for an episode.
         max_calls: Calls after which a player is stopped.
     """
     place = Place.of(env)
