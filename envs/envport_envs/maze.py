@@ -25,7 +25,7 @@ _PROMPT = (
 )
 _VIEWS = {
     "text": "On the map, # is a wall, @ is you and E is the exit.",
-    "words": "Ways that you used are marked with chalk; the least used is named first.",
+    "words": "Ways that you used are marked with chalk; the most used is named first.",
 }
 _MAZES = 10_000
 _STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
@@ -136,7 +136,7 @@ class MazeEnvironment(Environment):
 
     def _view(self) -> str:
         moves = f"{self._left} move{'' if self._left == 1 else 's'} left."
-        return f"{self._map()}\n{moves}" if self._render == "text" else f"{self._words()} {moves}"
+        return f"{self._map()}\n{moves}" if self._render == "text" else f"{moves} {self._words()}"
 
     def _map(self) -> str:
         lines = [["#"] * (2 * self._columns + 1) for _ in range(2 * self._rows + 1)]
@@ -152,9 +152,9 @@ class MazeEnvironment(Environment):
 
     def _words(self) -> str:
         marks = {direction: self._marks[way] for direction, way in _around(self._here) if way in self._maze.ways}
+        used = [direction for direction in sorted(marks, key=marks.__getitem__, reverse=True) if marks[direction]]
         new = [direction for direction in marks if not marks[direction]]
-        used = [direction for direction in sorted(marks, key=marks.__getitem__) if marks[direction]]
-        ways = [f"{name} ways: {', '.join(found)}." for name, found in (("New", new), ("Used", used)) if found]
+        ways = [f"{name} ways: {', '.join(found)}." for name, found in (("Used", used), ("New", new)) if found]
         down, right = self._maze.exit[0] - self._here[0], self._maze.exit[1] - self._here[1]
         parts = [f"{abs(down)} {'down' if down > 0 else 'up'}"] * bool(down)
         parts += [f"{abs(right)} {'right' if right > 0 else 'left'}"] * bool(right)

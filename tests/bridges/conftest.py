@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-MISSING = [package for package in ("trl", "torch", "transformers", "datasets") if find_spec(package) is None]
+from extras import MISSING
 
 THIRD_PARTY = (
     "ignore::DeprecationWarning",

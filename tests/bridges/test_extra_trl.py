@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import MISSING
+from extras import MISSING
 
 
 def test_the_training_bridge_can_be_tested():

@@ -14,9 +14,9 @@ from typing import Any
 import httpx2
 import pytest
 from command_line import envport, player, refused, text
-from conftest import SECRET, Player, Replicas
 from harness import Raw
 from patience import patient
+from replicas import FAR, SECRET, Player, Replicas
 
 from envport import Client
 from envport.errors import AtCapacity, EpisodeFailed, UnknownEpisode
@@ -258,7 +258,6 @@ def test_replicas_have_to_agree(replicas: Replicas):
     replicas.start(ENVPORT_SECRET=SECRET)
     said = refused("serve", "--port", "0", "echo", *replicas.words)
     assert "environment 'far' is served there only; environment 'echo' is served here only" in said
-    from conftest import FAR
 
     said = refused("serve", "--port", "0", FAR, *replicas.words, "--max-episodes", "7", ENVPORT_SECRET="x" * 32)
     assert "limit max_episodes is 10000 there and 7 here; ENVPORT_SECRET is another one" in said

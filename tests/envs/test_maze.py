@@ -101,7 +101,7 @@ async def test_a_wall_costs_a_move_and_the_last_one_ends_the_game():
         assert (result.reward, result.terminated) == (0.0, True)
 
 
-async def test_in_words_ways_are_marked_and_the_least_used_is_named_first():
+async def test_in_words_ways_are_marked_and_the_most_used_is_named_first():
     """Whoever takes new ways first, and then the least used one, gets out of every maze."""
     async with table("maze?rows=4&columns=4&spare=60&render=words") as episodes:
         for task in range(8):
@@ -110,9 +110,9 @@ async def test_in_words_ways_are_marked_and_the_least_used_is_named_first():
             assert "New ways: " in text
             assert "Used ways: " not in text
             while episode.status == "running":
-                # New ways are named before used ones.
-                first = text.split(" ways: ")[1].split(".")[0].split(", ")[0]
-                result = await episode.call("move", {"direction": first})
+                # New ways are named after used ones.
+                last = text.rpartition(" ways: ")[2].removesuffix(".").split(", ")[-1]
+                result = await episode.call("move", {"direction": last})
                 text = result.observation.text
                 assert "wall" not in text
             assert episode.reward == 1.0
@@ -129,7 +129,7 @@ async def test_in_words_the_exit_is_where_it_is_on_the_map():
             down, right = (exit_row - row) // 2, (exit_column - column) // 2
             assert (f"{abs(down)} {'down' if down > 0 else 'up'}" in text) == bool(down)
             assert (f"{abs(right)} {'right' if right > 0 else 'left'}" in text) == bool(right)
-            assert text.endswith(f"{moves} moves left.")
+            assert text.startswith(f"{moves} moves left. ")
 
 
 async def test_splits_share_no_walls():
