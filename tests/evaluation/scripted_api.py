@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,7 +33,7 @@ def answer(body: dict[str, Any]) -> tuple[dict[str, Any], str]:
     if not offered or not found or "The game is over" in board:
         return {"type": "text", "text": "Done."}, "end_turn"
     arguments = {"direction": towards_the_ball(found + board)}
-    return {"type": "tool_use", "id": f"toolu_{len(body['messages'])}", "name": TOOL, "input": arguments}, "tool_use"
+    return {"type": "tool_use", "id": f"toolu_{secrets.token_hex(8)}", "name": TOOL, "input": arguments}, "tool_use"
 
 
 def events(body: dict[str, Any]) -> list[dict[str, Any]]:

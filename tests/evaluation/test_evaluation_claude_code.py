@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from evaluating import result_of
 from node_clients import executable
+from patience import patient
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "evaluate_catch"))
 
@@ -28,6 +29,7 @@ def test_claude_code_is_evaluated_by_its_name(monkeypatch: pytest.MonkeyPatch, t
         }
         for name, value in settings.items():
             monkeypatch.setenv(name, value)
-        result = result_of("catch", agent="claude-code", split="test", num_tasks=2, agent_seconds=30.0)
+        result = result_of("catch", agent="claude-code", split="test", num_tasks=2, agent_seconds=patient(60))
     assert result.lost == ()
     assert [(one.reward, one.steps, one.tool_errors) for one in result.played] == [(1.0, 9, 0)] * 2
+    assert {one.stopped for one in result.played} == {"the agent exited with 0"}
