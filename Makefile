@@ -6,8 +6,10 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 ARGS   ?=
 # Much of a test is waiting for other processes, so that there may be more of them than cores.
 WORKERS ?= 3
+# Ray's nodes and gateways: one process for all, as each start takes seconds of waiting.
+BESIDE := tests/cluster
 # These measure, or count processes.
-ALONE := tests/runtimes tests/bench tests/cluster
+ALONE := tests/runtimes tests/bench
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-slow lint format bench dist clean
@@ -20,7 +22,7 @@ serve: $(VENV)/.serve ## Start the gateway with its built-in environments. ARGS=
 
 test: $(VENV)/.test ## Run the tests. ARGS="-k episode" to choose.
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python tests/support/phases.py --workers $(WORKERS) --alone $(ALONE)
+	@$(BIN)/python tests/support/phases.py --workers $(WORKERS) --beside $(BESIDE) --alone $(ALONE)
 else
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 endif

@@ -1,6 +1,7 @@
-"""Run the tests in two phases, always both, and tell the results of both at the end.
+"""Run the tests in two phases, always both, and tell the results at the end.
 
-What measures, or counts processes, runs alone in the second phase; everything else runs side by side in the first.
+What measures, or counts processes, runs alone in the second phase; everything else runs side by side in the first. One
+further process runs what would take longest alone, and mostly waits, during the first phase.
 """
 
 from __future__ import annotations
@@ -14,19 +15,40 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
 
-SIDE_BY_SIDE, ALONE = "side by side", "alone"
+SIDE_BY_SIDE, BESIDE, ALONE = "side by side", "beside them", "alone"
 
 
-def run(name: str, words: Sequence[str]) -> tuple[bool, str]:
-    """Run one phase; whether it passed, and the lines that tell of it."""
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.xml")
-        command = [sys.executable, "-m", "pytest", "-m", "not slow", f"--junit-xml={report}", *words]
-        code = subprocess.call(command)
-        told = _told(report) if report.exists() else "it did not finish"
-    verdict = "passed" if code == 0 else f"FAILED (exit code {code})"
-    return code == 0, f"{name}: {verdict} after {time.monotonic() - began:.0f} s; {told}"
+class Phase:
+    """A run of pytest, which begins at once.
+
+    Args:
+        name: What to call it.
+        words: Arguments for pytest.
+        quiet: Show what it prints at its end only, so that it does not get between the lines of another one.
+    """
+
+    def __init__(self, name: str, words: Sequence[str], *, quiet: bool = False):
+        self._name = name
+        self._began = time.monotonic()
+        self._folder = tempfile.TemporaryDirectory()
+        self._report = Path(self._folder.name, "report.xml")
+        self._output = Path(self._folder.name, "output").open("w+b") if quiet else None  # noqa: SIM115
+        command = [sys.executable, "-m", "pytest", "-m", "not slow", f"--junit-xml={self._report}", *words]
+        self._process = subprocess.Popen(command, stdout=self._output, stderr=self._output)
+
+    def end(self) -> tuple[bool, str]:
+        """Wait for it; whether it passed, and the lines that tell of it."""
+        code = self._process.wait()
+        told = _told(self._report) if self._report.exists() else "it did not finish"
+        if self._output is not None:
+            self._output.seek(0)
+            print(f"\n{self._name}:", flush=True)
+            sys.stdout.buffer.write(self._output.read())
+            sys.stdout.flush()
+            self._output.close()
+        self._folder.cleanup()
+        verdict = "passed" if code == 0 else f"FAILED (exit code {code})"
+        return code == 0, f"{self._name}: {verdict} after {time.monotonic() - self._began:.0f} s; {told}"
 
 
 def _told(report: Path) -> str:
@@ -45,14 +67,16 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run both phases; 0 if both passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", default="3", help="processes of the first phase")
+    parser.add_argument("--beside", nargs="+", default=[], help="what one further process runs at the same time")
     parser.add_argument("--alone", nargs="+", default=[], help="what the second phase runs")
     parser.add_argument("paths", nargs="*", help="what the first phase runs, without the former; by default all")
     chosen = parser.parse_args(words)
-    ignored = [f"--ignore={path}" for path in chosen.alone]
-    results = [
-        run(SIDE_BY_SIDE, [*chosen.paths, "-n", chosen.workers, "--dist", "worksteal", *ignored]),
-        run(ALONE, chosen.alone),
-    ]
+    ignored = [f"--ignore={path}" for path in (*chosen.alone, *chosen.beside)]
+    first = [Phase(SIDE_BY_SIDE, [*chosen.paths, "-n", chosen.workers, "--dist", "worksteal", *ignored])]
+    if chosen.beside:
+        first.append(Phase(BESIDE, chosen.beside, quiet=True))
+    results = [phase.end() for phase in first]
+    results.append(Phase(ALONE, chosen.alone).end())
     print("", *(line for _, line in results), sep="\n", flush=True)
     return 0 if all(passed for passed, _ in results) else 1
 
