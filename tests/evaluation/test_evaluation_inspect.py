@@ -228,6 +228,14 @@ def test_tasks_come_again_with_another_seed_and_cluster(gateway: RunningGateway)
     assert again["seed"] != samples["test/ball-1-paddle-1"]["seed"]
 
 
+def test_rewards_are_listed_by_task(gateway: RunningGateway):
+    """Each attempt at a task has its own, and a task that comes again is the same task."""
+    rewards = result_of(address(gateway, "catch"), model=scripted(catches), split="test", num_tasks=7).rewards_by_task()
+    with Client(gateway.url) as control:
+        tasks = [f"test/{task.id}" for task in control.tasks("catch", split="test").tasks]
+    assert rewards == {task: [1.0] * (2 if task in tasks[:2] else 1) for task in tasks}
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
