@@ -12,7 +12,7 @@ BESIDE := tests/cluster
 ALONE := tests/runtimes tests/bench
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-slow lint format bench dist clean
+.PHONY: help serve test test-slow mutants lint format bench dist clean
 
 help: ## Show what there is to make.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ endif
 
 test-slow: $(VENV)/.test ## Run the tests that train for minutes.
 	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
+
+mutants: $(VENV)/.test ## Change the source at random and list what no test notices; takes hours. ARGS="--number 20 envs" for less.
+	@$(BIN)/python tests/support/mutants.py $(ARGS)
 
 lint: $(VENV)/.test ## Check style, types and import rules.
 	$(BIN)/ruff check .

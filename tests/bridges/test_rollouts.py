@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from cutting_proxy import cutting
+from harness import running
 from places import REFERENCES, Place, gateway
+from pydantic import Field
 
+from envport import Environment, Task, tool
 from envport.errors import (
     ConfigurationError,
     EpisodeFailed,
@@ -19,6 +24,7 @@ from envport.errors import (
     RequestError,
     UnknownTool,
 )
+from envport.registry import EnvironmentDefinition
 from envport_bridges.rollouts import AsyncRollouts, Rollout, Rollouts, RolloutTarget
 from envport_bridges.rollouts.connection import _connections
 
@@ -109,6 +115,47 @@ def test_closing_frees_the_place() -> None:
         with rollouts.open(), rollouts.open():
             assert serving.gateway.table.live == 2
         Place().settle(lambda: serving.gateway.table.live == 0)
+        _connections.popitem()[1].stop()
+
+
+def test_a_lost_episode_frees_its_place_too() -> None:
+    """It lives on at the gateway: only the answer to its call was lost."""
+    with gateway() as serving, cutting(serving.url, cuts={0}) as proxy:
+        rollouts = Rollouts(RolloutTarget(f"{proxy.url}/environments/guess", patience=0.0))
+        rollout = rollouts.open(task=3)
+        with pytest.raises(EpisodeFailed):
+            rollout.call("guess", {"number": 9})
+        assert rollout.lost
+        Place().settle(lambda: serving.gateway.table.live == 0)
+        _connections.popitem()[1].stop()
+
+
+def test_closed_episodes_leave_nothing_behind(place: Place) -> None:
+    def background_tasks() -> int:
+        gc.collect()
+        return sum(isinstance(it, asyncio.Task) for it in gc.get_objects())
+
+    rollouts = rollouts_at(place, "guess")
+    rollouts.open().close()
+    before = background_tasks()
+    for _ in range(20):
+        rollouts.open().close()
+    place.settle(lambda: background_tasks() < before + 20)
+
+
+class Marked(Environment):
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return "ready"
+
+    @tool
+    def go(self, region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:
+        return f"went to {region}"
+
+
+def test_an_argument_that_is_marked_for_a_header_arrives() -> None:
+    with running(EnvironmentDefinition("marked", Marked)) as serving:
+        with Rollouts(f"{serving.url}/environments/marked").open() as rollout:
+            assert text(rollout.call("go", {"region": "eu"})) == "went to eu"
         _connections.popitem()[1].stop()
 
 

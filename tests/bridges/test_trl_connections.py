@@ -239,6 +239,10 @@ class TestWire:
         )
         assert read_answer(200, "text/event-stream", body).content[0]["text"] == "data: x"
 
+    def test_the_space_after_data_may_be_left_out(self):
+        body = b'event: message\ndata:{"id":1,"result":{"content":[{"type":"text","text":"x"}]}}\n\n'
+        assert read_answer(200, "text/event-stream", body).content[0]["text"] == "x"
+
     @pytest.mark.parametrize(
         ("body", "error"),
         [

@@ -37,6 +37,7 @@ class Picky(Environment):
     def act(
         self,
         direction: Literal["left", "right"] = "left",
+        pace: Literal["slow"] = "slow",
         steps: Annotated[int, Field(ge=1, le=9)] = 1,
         weight: Annotated[float, Field(gt=1e-5)] = 1.0,
         name: Annotated[str, Field(pattern="^[a-z]+$", max_length=3)] = "abc",
@@ -76,6 +77,7 @@ ROWS = [
     ("infinity", "act", {"weight": float("inf")}, ["cannot be checked"]),
     ("outside an enum", "act", {"direction": "up"}, ["'direction'", '"up"', 'one of "left", "right"']),
     ("another case", "act", {"direction": "Left"}, ["'direction'", '"Left"', 'one of "left", "right"']),
+    ("the only value", "act", {"pace": "fast"}, ["'pace'", '"fast"', 'it has to be exactly "slow".']),
     ("a pattern", "act", {"name": "A"}, ["'name'", '"A"', "matching ^[a-z]+$"]),
     ("too long", "act", {"name": "abcd"}, ["'name'", '"abcd"', "at most 3 characters"]),
     ("too many items", "act", {"tags": ["a", "b", "c"]}, ["'tags'", "with at most 2 items"]),

@@ -64,6 +64,12 @@ def test_every_allowed_value_comes_up(name: str, values: set[Any]) -> None:
     assert {sampler.sample(Random(seed))["x"] for seed in range(100)} == values
 
 
+def test_items_of_which_nothing_is_said_are_of_every_kind() -> None:
+    sampler = ArgumentSampler(tool_schema({"type": "array"}))
+    items = [item for seed in range(100) for item in sampler.sample(Random(seed))["x"]]
+    assert {type(item) for item in items} == {type(None), bool, int, float, str, list, dict}
+
+
 def test_optional_arguments_come_and_go() -> None:
     sampler = ArgumentSampler({"type": "object", "properties": {"x": {"type": "integer"}}})
     assert {len(sampler.sample(Random(seed))) for seed in range(50)} == {0, 1}
@@ -85,6 +91,10 @@ def test_optional_arguments_come_and_go() -> None:
 )
 def test_patterns_are_matched(pattern: str) -> None:
     assert all(re.search(pattern, matching(pattern, Random(seed))) for seed in range(50))
+
+
+def test_a_character_that_a_pattern_does_not_name_is_printable() -> None:
+    assert all(matching(r"[^a-z]", Random(seed)).isprintable() for seed in range(500))
 
 
 @pytest.mark.parametrize(

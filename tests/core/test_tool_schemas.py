@@ -249,6 +249,24 @@ def test_docstrings_become_descriptions() -> None:
     assert spec.input_schema["properties"]["y"]["description"] == "Said here."
 
 
+def test_nothing_is_logged_about_how_a_docstring_is_written(caplog: pytest.LogCaptureFixture) -> None:
+    def act(self: Any, x: int) -> str:
+        """Do it.
+
+        Args:
+            x: The first.
+            something else
+
+        Returns:
+            Nothing of interest.
+        """
+        return ""
+
+    with caplog.at_level("DEBUG"):
+        assert spec_of(act).description == "Do it."
+    assert caplog.messages == []
+
+
 def test_parameters_may_be_called_like_things_of_pydantics() -> None:
     def act(self: Any, model_config: int, schema: int, copy: int = 1, field_0: int = 2, _hidden: int = 3) -> str:
         return ""
@@ -332,6 +350,17 @@ def test_an_environment_needs_a_tool_and_names_are_unique() -> None:
         tools_of(Idle())
     with pytest.raises(InvalidEnvironment, match="two tools named 'a'"):
         tools_of(Twice())
+
+
+def test_a_tool_without_a_name_is_refused() -> None:
+    class Nameless(Environment):
+        def tool_definitions(self) -> list[ToolDefinition]:
+            return [ToolDefinition("", {}, "act")]
+
+        def act(self, name: str, arguments: Any) -> str: ...
+
+    with pytest.raises(InvalidEnvironment, match="Nameless has a tool without a name"):
+        tools_of(Nameless())
 
 
 def test_only_plain_methods_are_tools() -> None:

@@ -228,6 +228,23 @@ def test_tasks_come_again_with_another_seed_and_cluster(gateway: RunningGateway)
     assert again["seed"] != samples["test/ball-1-paddle-1"]["seed"]
 
 
+def test_a_result_names_its_player_without_folders_and_says_how_long_it_took(gateway: RunningGateway, tmp_path: Path):
+    (tmp_path / "still.py").write_text("def still(view):\n    return 'move', {'direction': 'stay'}\n")
+    by_policy = result_of(address(gateway, "catch"), policy=f"{tmp_path}/still.py:still", num_tasks=1, max_calls=1)
+    assert by_policy.player == "policy still.py:still"
+    assert by_policy.played[0].seconds > 0
+    by_model = result_of(address(gateway, "catch"), model=scripted(refuses_to_act), num_tasks=1)
+    assert by_model.player == "model mockllm/model"
+
+
+def test_rewards_are_listed_by_task(gateway: RunningGateway):
+    """Each attempt at a task has its own, and a task that comes again is the same task."""
+    rewards = result_of(address(gateway, "catch"), model=scripted(catches), split="test", num_tasks=7).rewards_by_task()
+    with Client(gateway.url) as control:
+        tasks = [f"test/{task.id}" for task in control.tasks("catch", split="test").tasks]
+    assert rewards == {task: [1.0] * (2 if task in tasks[:2] else 1) for task in tasks}
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -2,6 +2,7 @@
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -11,7 +12,7 @@ from patience import patient
 
 import envport.client.aio
 import envport.client.sync
-from envport import AsyncClient, Client
+from envport import AsyncClient, Client, Task, TaskSource
 from envport.clock import ManualClock
 from envport.episodes import Limits
 from envport.errors import (
@@ -65,6 +66,11 @@ def test_tasks_come_by_page_and_lazily(control: Client):
     assert [task.id for task in page.tasks] == ["t999999998", "t999999999"]
     assert page.tasks[0].metadata == {"difficulty": 999999998 % 3}
     assert control.tasks("tasked", split="test").tasks[0].prompt == "Do a."
+
+
+def test_an_environment_without_tasks_has_an_empty_page(control: Client):
+    page = control.tasks("tracked", offset=3)
+    assert (page.split, page.total, page.offset, page.tasks) == ("", 0, 3, [])
 
 
 @pytest.mark.parametrize(
@@ -189,6 +195,27 @@ def test_a_broken_reset_is_a_failure_and_leaks_nothing(control: Client, served: 
     assert SECRET not in str(failed.value)
     assert SECRET in caplog.text
     assert served.gateway.table.live == live
+
+
+class Unreadable(Tasked):
+    def splits(self) -> dict[str, TaskSource]:
+        return {"train": UnreadableTasks()}
+
+
+class UnreadableTasks(list[Task]):
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: Any) -> Any:
+        raise RuntimeError(SECRET)
+
+
+def test_what_nobody_foresaw_is_answered_in_the_form_of_every_error_and_tells_nothing(caplog):
+    with running(EnvironmentDefinition("unreadable", Unreadable)) as gateway:
+        answer = httpx2.get(f"{gateway.url}/environments/unreadable/tasks")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    assert SECRET not in answer.text
+    assert SECRET in caplog.text
 
 
 @pytest.mark.parametrize(
