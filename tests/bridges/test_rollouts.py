@@ -26,7 +26,7 @@ from envport.errors import (
 )
 from envport.registry import EnvironmentDefinition
 from envport_bridges.rollouts import AsyncRollouts, Rollout, Rollouts, RolloutTarget
-from envport_bridges.rollouts.connection import _connections
+from envport_bridges.rollouts.connection import _connections, connect
 
 PAGE = Path(__file__).parents[2] / "bridges/envport_bridges/rollouts/README.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
@@ -157,6 +157,21 @@ def test_an_argument_that_is_marked_for_a_header_arrives() -> None:
         with Rollouts(f"{serving.url}/environments/marked").open() as rollout:
             assert text(rollout.call("go", {"region": "eu"})) == "went to eu"
         _connections.popitem()[1].stop()
+
+
+def test_a_failure_in_the_background_is_not_logged_by_asyncio(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever needs the result awaits the task; for the others, such as episodes opened ahead, it is no news."""
+    connection = connect(RolloutTarget(REFERENCES["guess"]))
+
+    async def fail() -> None:
+        raise EpisodeFailed("in the background")
+
+    async def start() -> None:
+        await asyncio.wait([connection.spawn(fail())])
+
+    connection.loop.run(start())
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_many_at_once_from_async_code(place: Place) -> None:
