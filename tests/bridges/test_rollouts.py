@@ -133,7 +133,8 @@ def test_a_lost_episode_frees_its_place_too() -> None:
 def test_closed_episodes_leave_nothing_behind(place: Place) -> None:
     def background_tasks() -> int:
         gc.collect()
-        return sum(isinstance(it, asyncio.Task) for it in gc.get_objects())
+        # By its type: asking some objects of torch for their class gives a warning.
+        return sum(issubclass(type(it), asyncio.Task) for it in gc.get_objects())
 
     rollouts = rollouts_at(place, "guess")
     rollouts.open().close()

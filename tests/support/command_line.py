@@ -49,6 +49,8 @@ def forks() -> str:
     # It ends with its input, so also where this process ends otherwise, and removes the folder.
     atexit.register(loaded.communicate)
     assert loaded.stdout.readline() == b"ready\n"
+    # What was started has ended already: the process that forks is its orphan.
+    loaded.wait()
     return folder
 
 
