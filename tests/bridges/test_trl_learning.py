@@ -15,6 +15,8 @@ import pytest
 from patience import patient
 from tiny_model import make_model, make_tokenizer
 
+from envport.registry import load
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "grpo_catch"
 
 
@@ -92,6 +94,18 @@ def test_choices_that_hardened_are_told_from_choices_that_stay_open():
     for batch, entry in enumerate(callback.history):
         entry["entropy"] = 0.14 if batch < 3 else 0.02
     assert "a lower --learning-rate" in callback.warning()
+
+
+def test_the_warm_up_of_the_maze_plays_ways_that_exist():
+    sys.path.insert(0, str(EXAMPLE))
+    lesson = importlib.import_module("lessons").MAZE
+    environment = load(lesson.reference.partition("=")[2]).make()
+    observation = environment.reset(seed=1, task=environment.splits()["train"][5])
+    for _ in range(6):
+        ways = lesson.choices(observation)
+        assert ways
+        observation = environment.move(ways[0]).observation
+        assert "wall" not in observation
 
 
 @pytest.mark.timeout(900)
