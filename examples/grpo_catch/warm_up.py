@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
+from lessons import CATCH
 from tiny_policy import TEMPLATES
 from transformers import PrinterCallback
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -17,23 +18,15 @@ from trl import SFTConfig, SFTTrainer
 from envport.errors import EpisodeFailed
 from envport_bridges.trl import EnvironmentSpec
 
-MOVES = ("left", "stay", "right")
-KEPT_LOSSES = 0.25
-
 Choices = Callable[[str], Sequence[str]]
-
-
-def any_move(observation: str) -> Sequence[str]:
-    """All moves of Catch."""
-    return MOVES
 
 
 def play(
     spec: EnvironmentSpec,
     episodes: int,
     seed: int,
-    choices: Choices = any_move,
-    kept_losses: float = KEPT_LOSSES,
+    choices: Choices = CATCH.choices,
+    kept_losses: float = CATCH.kept_losses,
 ) -> list[dict[str, Any]]:
     """Play episodes with random moves, and keep those that are worth learning from, judged by their own reward.
 
