@@ -171,6 +171,7 @@ def learn(url: str, seed: int, options: argparse.Namespace) -> Result:
     print(f"seed {seed}: wins {before[0]:.2f} untrained, {before[1]:.2f} of tasks never seen", flush=True)
     trainer.train()
     after = [trainer.evaluate(one.train_dataset)["eval_won"] for one in held_out]
+    print(f"seed {seed}: wins {after[0]:.2f} trained, {after[1]:.2f} of tasks never seen", flush=True)
     steps = [entry for entry in trainer.state.log_history if "step_time" in entry]
     waited = sum(step.get("environment_seconds", 0.0) for step in steps)
     # Rollouts are made for every few steps only.

@@ -1,4 +1,5 @@
-"""The concurrent trainer gives what the stock one gives, sooner; and steps back where it does not know the loop."""
+"""The concurrent trainer gives what the stock one gives, sooner, up to the end of each episode; and steps back where it
+does not know the loop."""
 
 from __future__ import annotations
 
@@ -34,7 +35,15 @@ def lively(text: str, turn: int) -> str:
     return calls(("guess", json.dumps({"number": turn})))
 
 
-def run(tmp_path: Path, spec: Any, trainer_class: type[Any], script: Any = lively, **options: Any) -> Any:
+def endless(text: str, turn: int) -> str:
+    """Plays as `lively` does, but for as long as it is asked."""
+    written = lively(text, turn)
+    return calls(("guess", '{"number": 4}')) if written == DONE else written
+
+
+def run(
+    tmp_path: Path, spec: Any, trainer_class: type[Any], script: Any = lively, by_rollout: bool = False, **options: Any
+) -> Any:
     tokenizer = make_tokenizer()
     torch.manual_seed(0)
     outputs: list[dict[str, Any]] = []
@@ -48,28 +57,61 @@ def run(tmp_path: Path, spec: Any, trainer_class: type[Any], script: Any = livel
         model=make_model(tokenizer),
         args=config(tmp_path, max_steps=3, **options),
         processing_class=tokenizer,
-        train_dataset=spec.train_dataset,
-        environment_factory=spec.environment_factory,
         reward_funcs=spec.reward_funcs,
+        **(
+            {"rollout_func": spec.rollout_func, "train_dataset": spec.rollout_dataset}
+            if by_rollout
+            else {"environment_factory": spec.environment_factory, "train_dataset": spec.train_dataset}
+        ),
     )
     made.train()
     return made, outputs
 
 
-def test_it_gives_what_the_stock_trainer_gives(place: Place, tmp_path: Path):
+def rows(outputs: list[dict[str, Any]], key: str) -> list[list[int]]:
+    """The completions of all batches, or what was noted of each of their tokens."""
+    return [
+        values[mask.bool()].tolist()
+        for output in outputs
+        for values, mask in zip(output[key], output["completion_mask"], strict=True)
+    ]
+
+
+def test_up_to_the_end_of_an_episode_it_gives_what_the_stock_trainer_gives(place: Place, tmp_path: Path):
     spec = place.spec("guess", num_tasks=10)
     stock, expected = run(tmp_path, spec, GRPOTrainer)
     ours, got = run(tmp_path, spec, ConcurrentGRPOTrainer)
     assert ours._side_by_side
     assert len(got) == len(expected) == 3
     for left, right in zip(expected, got, strict=True):
-        for key in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages"):
+        for key in ("prompt_ids", "prompt_mask", "advantages"):
             assert torch.equal(left[key], right[key]), key
-    assert list(stock._logs["completion"]) == list(ours._logs["completion"])
-    for key in ("tools/call_frequency", "tools/failure_frequency", "reward", "completions/mean_length", "loss"):
+    cut = 0
+    for key in ("completion_ids", "tool_mask"):
+        for left, right in zip(rows(expected, key), rows(got, key), strict=True):
+            assert left[: len(right)] == right
+            cut += left != right
+    for left, right in zip(stock._logs["completion"], ours._logs["completion"], strict=True):
+        assert left[: len(right)] == right
+    assert 0 < cut < 2 * 24, "some episodes ended, and some did not"
+    for key in ("tools/call_frequency", "tools/failure_frequency", "reward", "loss", "envport/lost_episodes"):
         assert logged(stock, key) == logged(ours, key), key
-    assert logged(stock, "envport/lost_episodes") == logged(ours, "envport/lost_episodes")
     assert max(logged(stock, "tools/failure_frequency")) > 0
+
+
+def test_it_stops_where_the_episode_is_over(place: Place, tmp_path: Path):
+    """A model that never stops calling is asked for nothing after the end, as with `rollout_func`."""
+    spec = place.spec("guess", num_tasks=10)
+    ours, got = run(tmp_path, spec, ConcurrentGRPOTrainer, endless)
+    plain, expected = run(tmp_path, spec, GRPOTrainer, endless, by_rollout=True)
+    assert not any("Right." in text for text in ours.seen)
+    assert sorted(ours.seen) == sorted(plain.seen)
+    for key in ("completion_ids", "tool_mask"):
+        assert rows(got, key) == rows(expected, key)
+    # What the environment said last is kept for reward functions, though the model never read it.
+    assert list(ours._logs["completion"]) == list(plain._logs["completion"])
+    assert any("Right." in messages[-1]["content"] for messages in ours._logs["completion"])
+    assert logged(ours, "completions/clipped_ratio") == logged(plain, "completions/clipped_ratio")
 
 
 def most_at_once(tmp_path: Path, spec: Any, trainer_class: type[Any], rollouts: int, wanted: int) -> int:

@@ -233,17 +233,20 @@ class Deferred(list[Any]):
     """Stands for the result of a call that is still being played.
 
     TRL keeps a list that a tool returns by reference, and reads an empty one as nothing.
+
+    Attributes:
+        play: What plays the call.
     """
 
     def __init__(self, play: Play, future: Future[Shown]):
         super().__init__()
-        self._play = play
+        self.play = play
         self._future = future
 
     def resolve(self) -> tuple[Shown, bool]:
         """Wait for the call: what TRL makes of its result, and whether it failed."""
         try:
-            shown = self._play.wait(self._future)
+            shown = self.play.wait(self._future)
         except Exception as error:
             return str({"error": str(error)}), True
         return shown, False

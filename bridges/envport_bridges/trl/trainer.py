@@ -1,8 +1,9 @@
-"""GRPOTrainer with resets and tool calls of different rollouts side by side.
+"""GRPOTrainer with resets and tool calls of different rollouts side by side, each played to the end of its episode.
 
 TRL plays one rollout after another. It calls the tools of all rollouts in one loop, though, and needs the results only
-in the next: so a call may return something to be resolved there. Nothing of TRL's loop is copied; where it is not the
-loop that this was written for, the trainer is the stock one.
+in the next: so a call may return something to be resolved there. TRL's loop knows no end of an episode, but it leaves
+a rollout whose tool results do not fit: so the results of a call that ended an episode are too long. Nothing of TRL's
+loop is copied; where it is not the loop that this was written for, the trainer is the stock one.
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ _Stock = cast("Any", GRPOTrainer)
 class ConcurrentGRPOTrainer(_Stock):
     """`GRPOTrainer` whose environments are reset and called side by side.
 
-    Takes what `GRPOTrainer` takes, and gives the same token ids, masks, advantages and counts. Calls of one rollout
-    stay in order. Vision models and a TRL with another loop get the stock behaviour, said once in the log. Control
-    tokens in what environments show are text, unless `chat_template_kwargs` says otherwise. Episodes that were lost to
-    faults are in neither the advantages nor the loss, whatever reward functions there are.
+    Takes what `GRPOTrainer` takes. Up to the end of each episode, where it stops, it gives the same token ids, masks,
+    advantages and counts. Calls of one rollout stay in order. Vision models and a TRL with another loop get the stock
+    behaviour, said once in the log. Control tokens in what environments show are text, unless `chat_template_kwargs`
+    says otherwise. Episodes that were lost to faults are in neither the advantages nor the loss, whatever reward
+    functions there are.
     """
 
     takes_lost_out = True
@@ -126,20 +128,32 @@ class ConcurrentGRPOTrainer(_Stock):
         if not self._side_by_side:
             return stock._tool_call_loop(*args, **kwargs)
         self._failures = 0
-        with _deferred([play_of(one) for one in self.environments if isinstance(one, RolloutEnvironment)]):
+        self._ends: dict[Play, list[dict[str, Any]]] = {}
+        plays = [play_of(one) if isinstance(one, RolloutEnvironment) else None for one in self.environments]
+        with _deferred([play for play in plays if play is not None]):
             mask, completions, ids, logprobs, calls, failures, images = stock._tool_call_loop(*args, **kwargs)
+        for play, messages in zip(plays, completions, strict=True):
+            # TRL took them back, as they did not fit. The model does not answer them; reward functions read them.
+            messages += self._ends.get(play, []) if play is not None else []
         return mask, completions, ids, logprobs, calls, failures + self._failures, images
 
     def _get_tool_suffix_ids(self, tool_messages: list[dict[str, Any]]) -> Any:
-        self._resolve(tool_messages)
+        play = self._resolve(tool_messages)
+        if play is not None and play.record.outcome is not None:
+            self._ends[play] = tool_messages
+            return [self._tokenizer.eos_token_id] * (self.max_completion_length + 1)
         stock: Any = super()
         return stock._get_tool_suffix_ids(tool_messages)
 
-    def _resolve(self, messages: Sequence[dict[str, Any]]) -> None:
+    def _resolve(self, messages: Sequence[dict[str, Any]]) -> Play | None:
+        """Wait for the results of a turn's calls; returns what played them."""
+        play: Play | None = None
         for message in messages:
             if isinstance(content := message.get("content"), Deferred):
+                play = content.play
                 message["content"], failed = content.resolve()
                 self._failures += failed
+        return play
 
 
 def _alike(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> bool:
