@@ -84,7 +84,7 @@ def won(environments: list[Any], log_metric: Any, **columns: Any) -> list[float 
     ]
     known = [score for score in scored if score is not None]
     # An episode that was cut short by a fault has no score, and every other one has.
-    faults = [environment.outcome is not None and environment.outcome.infrastructure for environment in environments]
+    faults = [environment.outcome is not None and environment.outcome.lost for environment in environments]
     assert faults == [score is None for score in scored]
     log_metric("lost", sum(faults))
     if known:

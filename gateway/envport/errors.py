@@ -19,7 +19,7 @@
     │   │   └── Draining            the gateway is being stopped and refuses new episodes
     │   ├── Unauthenticated         no valid token
     │   └── PermissionDenied        the token's scopes do not cover this
-    ├── EpisodeFailed               the environment broke; never a reward of zero
+    ├── EpisodeFailed               a fault that is not the player's ended the episode; never a reward of zero
     ├── WorkerLost                  the worker of the environment is gone; inside the gateway only
     ├── GatewayUnreachable          the client got no usable answer from the gateway
     ├── ToolError                   raised by an environment: a message for its player
@@ -176,9 +176,18 @@ class UnknownEpisode(RequestError):
 
 
 class EpisodeOver(RequestError):
-    """The episode has ended and takes no more calls."""
+    """The episode has ended and takes no more calls.
+
+    Args:
+        message: How it ended.
+        fault: Who owns the fault that ended it, if there was one; see `envport.types.FaultOwner`.
+    """
 
     code = "episode_over"
+
+    def __init__(self, message: str = "", fault: Literal["player", "environment", "infrastructure"] | None = None):
+        super().__init__(message)
+        self.fault: Literal["player", "environment", "infrastructure"] | None = fault
 
 
 class UnknownTool(RequestError):
@@ -242,9 +251,18 @@ class PermissionDenied(RequestError):
 
 
 class EpisodeFailed(EnvportError):
-    """The environment broke while serving the request. This is never to be scored as a reward of zero."""
+    """A fault that is not the player's ended the episode. This is never to be scored as a reward of zero.
+
+    Args:
+        message: What happened.
+        fault: Who owns the fault; see `envport.types.FaultOwner`.
+    """
 
     code = "episode_failed"
+
+    def __init__(self, message: str = "", fault: Literal["environment", "infrastructure"] = "environment"):
+        super().__init__(message)
+        self.fault: Literal["environment", "infrastructure"] = fault
 
 
 class WorkerLost(EnvportError):
@@ -253,6 +271,7 @@ class WorkerLost(EnvportError):
     Args:
         message: What happened, for people to read. It contains no internals of the environment.
         reason: Why the worker is gone, for the episode's outcome.
+        fault: Who owns the loss; see `envport.types.FaultOwner`.
         signal_name: The signal that ended the process, such as `SIGSEGV`, if there was one.
         stderr: The end of the process's standard error. Written to the log, never sent to clients.
     """
@@ -264,10 +283,12 @@ class WorkerLost(EnvportError):
         message: str,
         reason: Literal["worker_lost", "deadline", "out_of_memory"] = "worker_lost",
         *,
+        fault: Literal["player", "environment", "infrastructure"] = "environment",
         signal_name: str | None = None,
         stderr: str = "",
     ):
         super().__init__(message)
+        self.fault: Literal["player", "environment", "infrastructure"] = fault
         self.reason: Literal["worker_lost", "deadline", "out_of_memory"] = reason
         self.signal_name = signal_name
         self.stderr = stderr
@@ -292,13 +313,18 @@ def error_from_code(code: str, message: str, **fields: Any) -> EnvportError:
     Args:
         code: The `code` of the error's class; an unknown one gives a plain `RequestError`.
         message: The gateway's message.
-        **fields: The other fields of the error. `retry_after` and `limit` are those of `AtCapacity`.
+        **fields: The other fields of the error. `retry_after` and `limit` are those of `AtCapacity`, `fault` is that
+            of `EpisodeFailed` and `EpisodeOver`.
     """
     cls = _tree(EnvportError).get(code, RequestError)
     if cls is AtCapacity:
         return AtCapacity(message, float(fields.get("retry_after", 1.0)), limit=fields.get("limit", "total"))
     if issubclass(cls, AtCapacity):
         return cls(message, float(fields.get("retry_after", 1.0)))
+    if cls is EpisodeOver:
+        return EpisodeOver(message, fields.get("fault"))
+    if cls is EpisodeFailed and fields.get("fault") == "infrastructure":
+        return EpisodeFailed(message, "infrastructure")
     if cls is MissingExtra:
         return ConfigurationError(message)
     return cls(message)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, computed_field, field_serializer, model_validator
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
@@ -19,6 +19,7 @@ __all__ = [
     "EnvironmentInfo",
     "EpisodeInfo",
     "EpisodeLimits",
+    "FaultOwner",
     "Observation",
     "OpenedEpisode",
     "Outcome",
@@ -59,6 +60,31 @@ Reason = Literal[
     "shutdown",
 ]
 """Why an episode ended."""
+
+FaultOwner = Literal["player", "environment", "infrastructure"]
+"""Who owns a fault that cut an episode short.
+
+| owner | when | counts |
+|---|---|---|
+| `player` | it was lost while declared player code was running, and nothing outside that code had failed | as failed |
+| `environment` | the environment's own code raised, crashed, hung or used too much memory | not at all |
+| `infrastructure` | the machine, the gateway, or a system that the environment uses failed | not at all |
+
+The owner by reason; every reason that is not here is no fault:
+
+| reason | owner |
+|---|---|
+| `environment_error`: the environment raised an exception | `environment` |
+| `refused`: the environment refused to begin, for example because the task is wrong | `environment` |
+| `worker_lost`, `deadline`, `out_of_memory`, while code of the player was running | `player` |
+| the same at any other time | `environment` |
+| `worker_lost`, because no worker could be made, or a machine or the maker of workers was lost | `infrastructure` |
+| `upstream`: a system that the environment uses failed | `infrastructure` |
+| `shutdown`: the gateway was stopped | `infrastructure` |
+
+`expired` is no fault: nobody called a tool for a long time. So a player that stops in silence cannot make its episode
+one that does not count.
+"""
 
 
 # Without slots: on Python 3.11, `Step[str](...)` fails for a frozen class with slots.
@@ -151,14 +177,38 @@ class Outcome(_Wire):
         status: The final status.
         reason: Why it ended.
         message: The reason, for people to read. It contains no internals of the environment.
-        infrastructure: Whether a fault cut the episode short. The episode then says nothing about the player: leave
-            it out of training and of scores, and never count it as a reward of zero.
+        fault: Who owns the fault that cut the episode short; `None` if there was no fault.
     """
 
     status: Status
     reason: Reason
     message: str
-    infrastructure: bool = False
+    fault: FaultOwner | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the episode says nothing about the player, because of a fault that is not the player's.
+
+        Leave such an episode out of training and of scores, and never count it as a reward of zero.
+        """
+        return self.fault is not None and self.fault != "player"
+
+    @computed_field
+    @property
+    def infrastructure(self) -> bool:
+        """The same as `lost`, under the name that clients without `fault` read."""
+        return self.lost
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_owner(cls, data: Any) -> Any:
+        # A gateway that does not name owners only says that there was a fault.
+        if not isinstance(data, Mapping):
+            return data
+        given = cast("Mapping[str, Any]", data)
+        if "fault" not in given and given.get("infrastructure"):
+            return {**given, "fault": "infrastructure"}
+        return given
 
 
 class StepRecord(_Wire):
@@ -206,7 +256,7 @@ class EpisodeInfo(_Wire):
         steps: Tool calls that reached the environment.
         errors: Tool calls that were refused, or that the environment answered with a `ToolError`.
         reward: The episode's reward: the sum or the last of `rewards`, as the environment declares. `None` if no
-            step had a reward, and `None` after an infrastructure failure.
+            step had a reward, and `None` if the episode is lost to a fault that is not the player's.
         rewards: The reward of each step; `None` for a step without one. At most the last 10,000 steps.
         created_at: Unix time in seconds.
         ended_at: Unix time in seconds, `None` while it runs.

@@ -105,7 +105,7 @@ def test_a_lost_episode_has_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
             rollout.call("guess", {"number": 3})
         assert (rollout.lost, rollout.reward) == (True, None)
         assert rollout.outcome is not None
-        assert rollout.outcome.infrastructure
+        assert rollout.outcome.fault == "infrastructure"
         _connections.popitem()[1].stop()
 
 

@@ -159,15 +159,17 @@ def test_images_come_as_blocks_for_a_vision_model(place: Place):
     assert unreadable == [{"type": "text", "text": "[unreadable image: image/png]"}]
 
 
-@pytest.mark.parametrize(("name", "tool"), [("guess", "break_down"), ("adapter", "lose_upstream")])
-def test_a_fault_of_the_environment_is_no_reward(place: Place, name: str, tool: str, caplog: pytest.LogCaptureFixture):
+@pytest.mark.parametrize(
+    ("name", "tool", "owner"), [("guess", "break_down", "environment"), ("adapter", "lose_upstream", "infrastructure")]
+)
+def test_a_fault_is_no_reward(place: Place, name: str, tool: str, owner: str, caplog: pytest.LogCaptureFixture):
     environment = opened(place.spec(name, num_tasks=1))
     environment.guess(number=5)
-    with pytest.raises(EpisodeFailed, match="fault of the environment") as raised:
+    with pytest.raises(EpisodeFailed, match=f"fault of the {owner}") as raised:
         getattr(environment, tool)()
     assert "secret" not in str(raised.value)
     assert (environment.reward, environment.score) == (None, None)
-    assert environment.outcome.infrastructure
+    assert environment.outcome.fault == owner
     assert episode_reward(environments=[environment]) == [None]
     with pytest.raises(EpisodeFailed, match="over and takes no more calls"):
         environment.guess(number=0)
@@ -182,7 +184,7 @@ def test_a_call_that_was_running_when_the_gateway_was_stopped_is_no_reward():
         gateway.run(lambda: gateway.gateway.table.drain(0))
         Held.let_go.set()
         assert call.result() == "held"
-        assert (environment.outcome.reason, environment.outcome.infrastructure) == ("shutdown", True)
+        assert (environment.outcome.reason, environment.outcome.fault) == ("shutdown", "infrastructure")
         assert environment.score is None
 
 

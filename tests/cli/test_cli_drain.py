@@ -124,7 +124,7 @@ async def test_at_sigterm_episodes_are_played_to_their_end_and_no_others_begin(m
             await control.close_episode(held.episode_id)
             closed = await control.close_episode(episode.episode_id)
             assert closed.outcome is not None
-            assert not closed.outcome.infrastructure
+            assert closed.outcome.fault is None
             assert await ended(served) == 0
 
 
@@ -150,7 +150,7 @@ async def test_at_the_limit_the_rest_ends_as_lost_and_can_still_be_asked_for():
             while (state := await control.episode(episode.episode_id)).status == "running":
                 pass
             assert state.outcome is not None
-            assert (state.status, state.outcome.reason, state.outcome.infrastructure) == ("closed", "shutdown", True)
+            assert (state.status, state.outcome.reason, state.outcome.fault) == ("closed", "shutdown", "infrastructure")
             assert state.reward is None
             assert await ended(served) == 0
             assert "draining: 1 episodes" in served.log

@@ -122,7 +122,7 @@ def test_a_crash_ends_its_episode_alone(replicas: Replicas):
             assert one.call("count")["_meta"]["envport/error"] == "episode_over"
         info = control.episode(crashed)
         assert info.outcome is not None
-        assert (info.outcome.reason, info.outcome.infrastructure, info.reward) == ("worker_lost", True, None)
+        assert (info.outcome.reason, info.outcome.lost, info.reward) == ("worker_lost", True, None)
         assert "SIGABRT" in info.outcome.message
         for handle in others:
             with closing(Player([served.url], handle)) as one:
@@ -143,7 +143,7 @@ def test_a_host_that_dies_fails_its_episodes_and_comes_back(replicas: Replicas):
                 assert one.call("count")["_meta"]["envport/error"] == "episode_failed"
             info = control.episode(handle)
             assert info.outcome is not None
-            assert (info.status, info.outcome.reason, info.outcome.infrastructure) == ("failed", "worker_lost", True)
+            assert (info.status, info.outcome.reason, info.outcome.fault) == ("failed", "worker_lost", "infrastructure")
             assert (info.environment, info.reward, control.close_episode(handle).status) == ("far", None, "failed")
             with pytest.raises(EpisodeFailed, match="machine that ran the episode was lost"):
                 control.reset(handle)
@@ -171,7 +171,7 @@ def test_a_node_that_is_lost_ends_its_episodes_in_bounded_time(two_nodes: Any, r
                 assert time.monotonic() - began < NODE_LOST_SECONDS
             assert error == "episode_failed"
         info = control.episode(lost[0])
-        assert (info.status, info.outcome and info.outcome.infrastructure) == ("failed", True)
+        assert (info.status, info.outcome and info.outcome.lost) == ("failed", True)
         assert time.monotonic() - began < NODE_LOST_SECONDS
         assert {host_of(handle) for handle in opened(control, 8)}.isdisjoint({gone})
     # A replica that has never met the host says the same, and keeps the secret of whose it was.

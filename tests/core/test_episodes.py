@@ -358,7 +358,7 @@ async def test_an_environment_that_breaks_ends_its_episode_as_failed(
         assert info.status == "failed"
         assert info.reward is None
         assert info.outcome is not None
-        assert info.outcome.infrastructure
+        assert info.outcome.fault == "environment"
         assert info.outcome.reason == "environment_error"
         assert "Traceback" in caplog.text
         assert table.live == 1
@@ -377,7 +377,7 @@ async def test_an_ended_episode_says_how_it_ended_and_frees_its_place(how: str, 
         assert result.outcome is not None
         assert (result.outcome.status, result.reward) == (status, 0.5)
         assert (result.terminated, result.truncated) == (how != "truncated", how != "terminated")
-        assert not result.outcome.infrastructure
+        assert result.outcome.fault is None
         assert Play.living == 0
         with pytest.raises(EpisodeOver, match=rf"over and takes no more calls\. It (was )?{status} after 1 step"):
             await text(episode, "count")
@@ -625,7 +625,7 @@ async def test_shutting_down_closes_everything() -> None:
         await two.call("stop", {"how": "terminated"})
     assert one.info().outcome == one.outcome
     assert one.outcome is not None
-    assert (one.outcome.reason, one.outcome.infrastructure) == ("shutdown", True)
+    assert (one.outcome.reason, one.outcome.fault) == ("shutdown", "infrastructure")
     assert two.status == "terminated"
 
 
@@ -742,7 +742,7 @@ async def test_an_episode_that_idles_expires_and_is_forgotten_later() -> None:
         info = table.episode(idle.handle, ME).info()
         assert info.status == "expired"
         assert info.outcome is not None
-        assert (info.outcome.reason, info.outcome.infrastructure) == ("expired", True)
+        assert (info.outcome.reason, info.outcome.fault) == ("expired", None)
         assert "1.66667 minutes" in info.outcome.message
         assert table.live == 1
         with pytest.raises(UnknownEpisode):
@@ -887,8 +887,8 @@ async def test_a_drain_ends_what_is_left_at_its_limit_without_cutting_calls_shor
             await table.drain(0.01)
             for episode in (idle, busy):
                 assert episode.outcome is not None
-                outcome = (episode.status, episode.outcome.reason, episode.outcome.infrastructure)
-                assert outcome == ("closed", "shutdown", True)
+                outcome = (episode.status, episode.outcome.reason, episode.outcome.fault)
+                assert outcome == ("closed", "shutdown", "infrastructure")
                 assert episode.reward is None
             assert results == []
             GATES[0].set()

@@ -75,7 +75,7 @@ def test_one_command_gives_one_table():
     table = done.stdout[done.stdout.rindex("environment  player") :].splitlines()
     assert [line.split()[0] for line in table[1:7]] == ["catch"] * 3 + ["counter"] * 3
     assert "1.000 [1.000, 1.000]" in table[3]
-    assert table[0].endswith("infrastructure failures")
+    assert table[0].endswith("lost to faults")
     logs = [line.removeprefix("Log: ") for line in table if line.startswith("Log: ")]
     assert len(logs) == 6
     assert all(Path(log).is_file() for log in logs)
@@ -223,6 +223,8 @@ def test_what_an_environment_stands_on_is_no_fault_of_the_player(tmp_path: Path)
     (tmp_path / "browser.py").write_text(UPSTREAM)
     (result,) = documents("./browser.py:Browser", "--policy", "random", "--num-tasks", "12")
     assert result["infrastructure_failures"] > 0
+    assert result["faults"] == {"player": 0, "environment": 0, "infrastructure": result["infrastructure_failures"]}
+    assert {lost["fault"] for lost in result["lost"]} == {"infrastructure"}
     assert result["episodes"] + result["infrastructure_failures"] == 12
     assert result["reward"]["mean"] == 1.0
 

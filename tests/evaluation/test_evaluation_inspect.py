@@ -177,8 +177,9 @@ def test_a_gateway_that_goes_away_is_no_score():
 
         result = result_of(address(gone, "catch"), model=scripted(last_call), num_tasks=1)
     assert result.played == ()
-    ((_, why),) = result.lost
-    assert "connection" in why or "no answer" in why
+    (lost,) = result.lost
+    assert "connection" in lost.why or "no answer" in lost.why
+    assert lost.fault == "infrastructure"
 
 
 def test_a_policy_that_calls_what_is_not_there_is_scored(gateway: RunningGateway, tmp_path: Path):
@@ -198,7 +199,8 @@ def test_an_environment_that_breaks_is_counted_apart_and_never_scored(gateway: R
     assert len(result.played) + len(result.lost) == 8
     assert {one.reward for one in result.played} == {1.0}
     assert result.estimate("reward").mean == 1.0
-    assert all("fault of the environment" in why or "environment failed" in why for _, why in result.lost)
+    assert all("fault of the environment" in lost.why or "environment failed" in lost.why for lost in result.lost)
+    assert result.faults() == {"player": 0, "environment": len(result.lost), "infrastructure": 0}
 
 
 def test_an_environment_that_never_begins_is_no_score_at_all(gateway: RunningGateway):

@@ -113,7 +113,7 @@ async def test_an_episode_from_open_to_end(control: Client):
     assert state.rewards == [0.5, None, 1.0]
     assert state.reward == 1.5
     assert state.outcome is not None
-    assert (state.outcome.reason, state.outcome.infrastructure) == ("terminated", False)
+    assert (state.outcome.reason, state.outcome.fault) == ("terminated", None)
 
     trajectory = control.trajectory(opened.episode_id)
     assert trajectory.first_observation.text == "seed 5"
@@ -192,6 +192,7 @@ def test_a_broken_reset_is_a_failure_and_leaks_nothing(control: Client, served: 
     live = served.gateway.table.live
     with pytest.raises(EpisodeFailed) as failed:
         control.open("stubborn")
+    assert failed.value.fault == "environment"
     assert SECRET not in str(failed.value)
     assert SECRET in caplog.text
     assert served.gateway.table.live == live
@@ -232,7 +233,8 @@ async def test_an_environment_that_breaks_ends_as_failed_and_has_no_reward(contr
     state = control.episode(opened.episode_id)
     assert state.status == "failed"
     assert state.outcome is not None
-    assert state.outcome.infrastructure
+    assert state.outcome.fault == "environment"
+    assert (broken.meta["envport/fault"], after.meta["envport/fault"]) == ("environment", "environment")
     assert state.reward is None
 
 
@@ -277,7 +279,7 @@ async def test_idle_episodes_expire():
             state = await control.episode(left.episode_id)
             assert state.status == "expired"
             assert state.outcome is not None
-            assert state.outcome.infrastructure
+            assert state.outcome.fault is None
             assert (await control.episode(kept.episode_id)).status == "running"
             assert Tracked.alive == before + 1
             (answer,) = await play(left.mcp_url, ("step", {}))

@@ -64,7 +64,7 @@ async def test_what_no_except_clause_names_ends_its_own_episode_only(era: Era, n
             state = await control.episode(wild.episode_id)
             assert state.status == "failed"
             assert state.outcome is not None
-            assert state.outcome.infrastructure
+            assert state.outcome.fault == "environment"
             (record,) = (await control.trajectory(wild.episode_id)).steps
             assert (record.tool, record.error) == (name, "episode_failed")
             assert (await control.episode(other.episode_id)).status == "running"

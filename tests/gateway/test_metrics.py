@@ -143,10 +143,10 @@ async def test_ends_are_counted_by_how_they_came(era: Era):
         return play
 
     ends: list[tuple[Callable[[AsyncClient, str, str], Awaitable[None]], tuple[str, ...]]] = [
-        (closed, ("closed", "closed", "false")),
-        (calls("finish", reward=1.0), ("terminated", "terminated", "false")),
-        (calls("cut"), ("truncated", "truncated", "false")),
-        (calls("boom"), ("failed", "environment_error", "true")),
+        (closed, ("closed", "closed", "none")),
+        (calls("finish", reward=1.0), ("terminated", "terminated", "none")),
+        (calls("cut"), ("truncated", "truncated", "none")),
+        (calls("boom"), ("failed", "environment_error", "environment")),
     ]
     with running(TRACKED) as gateway:
         async with AsyncClient(gateway.url) as control:
@@ -155,7 +155,7 @@ async def test_ends_are_counted_by_how_they_came(era: Era):
                     opened = await control.open("tracked")
                     await end(control, opened.episode_id, opened.mcp_url)
         scrape = Scrape(gateway)
-    assert scrape.all("envport_episodes_ended_total", "environment", "status", "reason", "infrastructure") == {
+    assert scrape.all("envport_episodes_ended_total", "environment", "status", "reason", "fault") == {
         ("tracked", *end): times for times, (_, end) in enumerate(ends, 1)
     }
 
@@ -168,8 +168,8 @@ def test_an_episode_that_expires_is_counted_and_one_that_is_over_is_counted_once
         closed = control.open("short").episode_id
         for _ in range(2):
             control.close_episode(closed)
-        ended = Scrape(gateway).all("envport_episodes_ended_total", "status", "reason", "infrastructure")
-    assert ended == {("expired", "expired", "true"): 1, ("closed", "closed", "false"): 1}
+        ended = Scrape(gateway).all("envport_episodes_ended_total", "status", "reason", "fault")
+    assert ended == {("expired", "expired", "none"): 1, ("closed", "closed", "none"): 1}
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -329,7 +329,7 @@ def test_names_follow_the_conventions_and_labels_are_bounded():
         if family.type == "counter":
             assert any(sample.name.endswith("_total") for sample in family.samples)
     assert {label for family in ours for sample in family.samples for label in sample.labels} <= {
-        *("environment", "status", "reason", "infrastructure", "result", "limit", "runtime", "le"),
+        *("environment", "status", "reason", "fault", "result", "limit", "runtime", "le"),
         *("version", "python", "mcp"),
     }
     for secret in (opened.episode_id, SECRET, "local"):

@@ -133,10 +133,10 @@ async def test_what_breaks_ends_the_episode_and_says_nothing_of_the_inside(
         with pytest.raises(EpisodeOver):
             await episode.call("draw", {})
     assert episode.outcome is not None
-    assert (episode.status, episode.outcome.reason, episode.outcome.infrastructure) == (
+    assert (episode.status, episode.outcome.reason, episode.outcome.fault) == (
         "failed",
         "environment_error",
-        True,
+        "environment",
     )
     assert episode.reward is None
     assert SECRET not in f"{failed.value} {episode.outcome}"
@@ -155,7 +155,7 @@ async def test_an_environment_says_that_what_it_stands_on_has_failed(
             await episode.call("lose", {})
         assert episodes.live == 0
     assert episode.outcome is not None
-    assert (episode.status, episode.outcome.reason, episode.outcome.infrastructure) == ("failed", "upstream", True)
+    assert (episode.status, episode.outcome.reason, episode.outcome.fault) == ("failed", "upstream", "infrastructure")
     assert episode.reward is None
     assert SECRET not in f"{failed.value} {episode.outcome}"
     assert SECRET in caplog.text
@@ -240,7 +240,7 @@ async def test_an_async_call_past_its_deadline_ends_the_episode(kind: RuntimeKin
         with pytest.raises(EpisodeFailed, match=r"longer than its limit of 0\.2 s"):
             await episode.call("hang", {})
         assert episode.outcome is not None
-        assert (episode.outcome.reason, episode.outcome.infrastructure) == ("deadline", True)
+        assert (episode.outcome.reason, episode.outcome.fault) == ("deadline", "environment")
         assert episodes.live == 0
 
 

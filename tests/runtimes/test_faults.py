@@ -48,7 +48,7 @@ async def one_fails(reason: str, tool: str, limits: dict[str, float] | None = No
         assert answers == ["slept"] * len(others)
         assert [await play(other, "count") for other in others] == ["2"] * len(others)
         assert victim.outcome is not None
-        assert (victim.status, victim.outcome.reason, victim.outcome.infrastructure) == ("failed", reason, True)
+        assert (victim.status, victim.outcome.reason, victim.outcome.fault) == ("failed", reason, "environment")
         assert victim.reward is None
         assert episodes.live == len(others)
         with pytest.raises(EpisodeOver):

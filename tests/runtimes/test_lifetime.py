@@ -74,7 +74,7 @@ async def test_an_episode_is_truncated_at_its_limit_of_time():
         await clock.advance(10)
         assert episode.outcome is not None
         assert (episode.status, episode.outcome.reason) == ("truncated", "time_limit")
-        assert not episode.outcome.infrastructure
+        assert not episode.outcome.lost
         assert episode.reward == 1.0
         assert episodes.live == 0
         await start_over(episodes, episode)
@@ -340,7 +340,7 @@ def test_the_control_plane_tells_how_an_episode_ended():
         gateway.run(lambda: _ended(gateway.gateway.table, opened.episode_id))
         info = control.episode(opened.episode_id)
     assert info.outcome is not None
-    assert (info.status, info.outcome.reason, info.outcome.infrastructure) == ("failed", "worker_lost", True)
+    assert (info.status, info.outcome.reason, info.outcome.fault) == ("failed", "worker_lost", "environment")
     assert "SIGKILL" in info.outcome.message
     assert info.reward is None
 

@@ -80,8 +80,9 @@ def _section(result: Result) -> str:
         ends = Counter(f"{one.outcome}: {one.stopped}" for one in result.played)
         parts.append(_table(("how it ended", "episodes"), [(how, f"{count}") for how, count in ends.most_common()]))
     if result.lost:
-        parts.append("<h3>Infrastructure failures, not scored</h3>")
-        parts.append(_table(("sample", "why"), [(short(sample), short(why, 300)) for sample, why in result.lost]))
+        parts.append("<h3>Lost to faults, not scored</h3>")
+        rows = [(short(one.sample), one.fault, short(one.why, 300)) for one in result.lost]
+        parts.append(_table(("sample", "fault of", "why"), rows))
     return "\n".join(parts)
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from inspect_ai.log import EvalLog, EvalSample, read_eval_log
 
 from envport.errors import InvalidOption
+from envport.types import FaultOwner
 from envport_bridges.evaluation.inspect_ai.dataset import CLUSTER
 from envport_bridges.evaluation.inspect_ai.scorer import REWARD, SUCCESS
+from envport_bridges.evaluation.inspect_ai.solver import FAULT
 from envport_bridges.evaluation.inspect_ai.task import IDENTITY
 from envport_bridges.evaluation.intervals import Estimate, mean_of, pass_at, pass_hat, share_of
 
-__all__ = ["Identity", "PlayedEpisode", "Result"]
+__all__ = ["Identity", "LostEpisode", "PlayedEpisode", "Result"]
 
 _QUOTED = re.compile(r"'(\{\w+\})'")
 _FILE = re.compile(r"[^\s'\"=]*/([^\s'\"/]+)")
@@ -69,6 +71,7 @@ class PlayedEpisode:
         seed: Its seed.
         outcome: Why the episode ended.
         stopped: Why the player stopped.
+        fault: `player` if the episode failed by a fault of its player.
     """
 
     sample: str
@@ -83,6 +86,22 @@ class PlayedEpisode:
     seed: int
     outcome: str | None
     stopped: str
+    fault: FaultOwner | None = None
+
+
+@dataclass(frozen=True)
+class LostEpisode:
+    """An episode that was lost to a fault, and has no score.
+
+    Attributes:
+        sample: Id of its sample.
+        why: The reason, for people to read.
+        fault: Who owns the fault.
+    """
+
+    sample: str
+    why: str
+    fault: FaultOwner
 
 
 @dataclass(frozen=True)
@@ -95,7 +114,7 @@ class Result:
         status: Inspect's status of the evaluation: `success`, `cancelled`, `error`, `started`.
         epochs: How often each sample should have been played.
         played: The scored episodes.
-        lost: The reasons why episodes were lost and not scored, by the id of their sample.
+        lost: The episodes that were lost and not scored.
         missing: Episodes that were never played.
         log: Location of Inspect's log.
     """
@@ -105,7 +124,7 @@ class Result:
     status: str
     epochs: int
     played: tuple[PlayedEpisode, ...]
-    lost: tuple[tuple[str, str], ...] = ()
+    lost: tuple[LostEpisode, ...] = ()
     missing: int = 0
     log: str = ""
     by_sample: dict[str, list[PlayedEpisode]] = field(default_factory=dict[str, list[PlayedEpisode]], repr=False)
@@ -142,7 +161,7 @@ class Result:
         expected = len(log.eval.dataset.sample_ids or ()) * epochs
         played = [_played(sample) for sample in samples if sample.scores]
         ended = [sample for sample in samples if sample.scores or not _was_interrupted(sample)]
-        lost = [(str(sample.id), _why(sample)) for sample in ended if not sample.scores]
+        lost = [_lost(sample) for sample in ended if not sample.scores]
         return cls(
             identity=Identity(**cast("dict[str, Any]", found)),
             player=_player(log),
@@ -182,6 +201,11 @@ class Result:
     def _attempts(self) -> list[list[bool]]:
         return [[one.success for one in group] for group in self.by_sample.values()]
 
+    def faults(self) -> dict[FaultOwner, int]:
+        """How many episodes had a fault, by its owner. Those of the player are scored, all others are lost."""
+        owners = Counter[str]([one.fault for one in self.lost] + [one.fault for one in self.played if one.fault])
+        return {owner: owners[owner] for owner in get_args(FaultOwner)}
+
     def document(self) -> dict[str, Any]:
         """The result as JSON."""
         ks = sorted({1, self.epochs})
@@ -193,13 +217,14 @@ class Result:
             "tasks": self.tasks,
             "episodes": len(self.played),
             "infrastructure_failures": len(self.lost),
+            "faults": self.faults(),
             "missing": self.missing,
             "reward": asdict(self.estimate("reward")),
             "success": asdict(self.success_rate()),
             "pass_at": {str(k): self.pass_at(k) for k in ks},
             "pass_hat": {str(k): self.pass_hat(k) for k in ks},
             **{name: self.estimate(name).mean for name in ("steps", "tool_errors", "tokens", "seconds")},
-            "lost": [{"sample": sample, "why": why} for sample, why in self.lost],
+            "lost": [asdict(one) for one in self.lost],
             "log": self.log,
         }
 
@@ -232,8 +257,10 @@ def _was_interrupted(sample: EvalSample) -> bool:
     return sample.error is None or sample.error.message.startswith("CancelledError")
 
 
-def _why(sample: EvalSample) -> str:
-    return sample.error.message if sample.error is not None else "it was not scored"
+def _lost(sample: EvalSample) -> LostEpisode:
+    why = sample.error.message if sample.error is not None else "it was not scored"
+    # What fails on this side of the gateway, such as a model's server, names no owner.
+    return LostEpisode(str(sample.id), why, sample.store.get(FAULT, "infrastructure"))
 
 
 def _played(sample: EvalSample) -> PlayedEpisode:
@@ -254,4 +281,5 @@ def _played(sample: EvalSample) -> PlayedEpisode:
         seed=int(facts["seed"]),
         outcome=facts["outcome"],
         stopped=str(stopped),
+        fault=facts.get("fault"),
     )

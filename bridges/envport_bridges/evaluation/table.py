@@ -53,7 +53,7 @@ def print_results(results: Sequence[Result]) -> None:
         "tool errors",
         "tokens",
         "time",
-        "infrastructure failures",
+        "lost to faults",
     ]  # all but the last are means of the episodes
     for column in columns:
         table.add_column(column, justify="right")
@@ -89,8 +89,9 @@ def _print_notes(console: Console, result: Result) -> None:
             Text(f"  {result.status}: {result.missing} episodes were not played. envport eval --resume {result.log}"),
             soft_wrap=True,
         )
-    for sample, why in result.lost[:_SHOWN_LOSSES]:
-        console.print(Text(f"  lost {short(sample)}: {short(why, 160)}", "yellow"), soft_wrap=True)
+    for lost in result.lost[:_SHOWN_LOSSES]:
+        line = f"  lost {short(lost.sample)} ({lost.fault}): {short(lost.why, 160)}"
+        console.print(Text(line, "yellow"), soft_wrap=True)
     if len(result.lost) > _SHOWN_LOSSES:
         console.print(Text(f"  and {len(result.lost) - _SHOWN_LOSSES} more", "yellow"))
 

@@ -9,7 +9,7 @@ from envport.errors import EpisodeFailed, EpisodeOver, GatewayUnreachable, Unkno
 from envport.types import Choice, EnvironmentInfo, Observation, Outcome
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
 from envport_bridges.rollouts.connection import Connection, connect
-from envport_bridges.rollouts.score import LOST, RolloutScore
+from envport_bridges.rollouts.score import RolloutScore, lost_to
 
 __all__ = ["PlayedRollout", "RolloutPlayer", "connected"]
 
@@ -57,10 +57,15 @@ class RolloutPlayer:
         self._connection.used(self.episode)
         try:
             reply = await self._connection.source.call(self.episode, tool, arguments)
-        except (EpisodeFailed, GatewayUnreachable, UnknownEpisode) as error:
-            self.score.outcome = LOST
+        except (EpisodeFailed, EpisodeOver, GatewayUnreachable, UnknownEpisode) as error:
+            if isinstance(error, EpisodeOver) and error.fault is None:
+                raise
+            self.score.outcome = outcome = lost_to(error)
             await self.close()
-            raise EpisodeFailed(f"The episode was lost: {error}") from error
+            if not outcome.lost:
+                raise
+            owner = "environment" if outcome.fault == "environment" else "infrastructure"
+            raise EpisodeFailed(f"The episode was lost: {error}", owner) from error
         finally:
             self._connection.used(self.episode)
         self.score.rewards.append(reply.reward)
@@ -117,5 +122,5 @@ class PlayedRollout:
 
     @property
     def lost(self) -> bool:
-        """Whether a fault cut it short. Leave a lost episode out of training: it is not a reward of 0."""
+        """Whether a fault that is not the player's cut it short. Leave it out of training: it is not a reward of 0."""
         return self._player.score.lost

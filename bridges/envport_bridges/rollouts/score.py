@@ -5,17 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from envport.errors import EpisodeFailed, EpisodeOver
 from envport.types import Outcome
 
-__all__ = ["LOST", "RolloutScore"]
+__all__ = ["RolloutScore", "lost_to"]
 
-LOST = Outcome(
+_LOST_TO_ENVIRONMENT = Outcome(
     status="failed",
     reason="environment_error",
     message="The environment failed. This is a fault of the environment, not of the player.",
-    infrastructure=True,
+    fault="environment",
 )
-"""The outcome of an episode that was cut short by a fault, as far as its player knows."""
+_LOST_TO_INFRASTRUCTURE = Outcome(
+    status="failed",
+    reason="worker_lost",
+    message="The episode was lost. This is a fault of the infrastructure, not of the player.",
+    fault="infrastructure",
+)
+
+
+_FAILED = Outcome(
+    status="failed",
+    reason="worker_lost",
+    message="The code that it ran for its player was the cause, so this counts as a failure of the player.",
+    fault="player",
+)
+
+
+def lost_to(error: BaseException) -> Outcome:
+    """The outcome of an episode that an error cut short, as far as its player knows.
+
+    Args:
+        error: The gateway's `EpisodeFailed` or `EpisodeOver`, which name the owner of the fault. Any other error comes
+            from the way to the gateway, or from the bridge.
+    """
+    owner = error.fault if isinstance(error, EpisodeFailed | EpisodeOver) else None
+    if owner == "player":
+        return _FAILED
+    return _LOST_TO_ENVIRONMENT if owner == "environment" else _LOST_TO_INFRASTRUCTURE
 
 
 @dataclass
@@ -32,11 +59,11 @@ class RolloutScore:
 
     @property
     def lost(self) -> bool:
-        """Whether a fault cut it short, so that it says nothing about the player."""
-        return self.outcome is not None and self.outcome.infrastructure
+        """Whether a fault that is not the player's cut it short, so that it says nothing about the player."""
+        return self.outcome is not None and self.outcome.lost
 
     def total(self, how: Literal["sum", "last"]) -> float | None:
-        """The episode's reward so far; `None` without any, and after a fault.
+        """The episode's reward so far; `None` without any, and if it is lost.
 
         Args:
             how: The environment's own rule, `EnvironmentInfo.reward`.

@@ -103,7 +103,7 @@ def read_answer(status: int, content_type: str, body: bytes) -> CallReply:
         raise error_from_code(code, text, **fields)
     if code == INVALID_PARAMS:
         raise UnknownTool(text) if text.startswith("Unknown tool") else InvalidArguments(text)
-    raise EpisodeFailed(f"the gateway answered a tool call with error {code}: {text}")
+    raise EpisodeFailed(f"the gateway answered a tool call with error {code}: {text}", "infrastructure")
 
 
 def _message(body: bytes, *, streamed: bool) -> dict[str, Any]:
@@ -123,7 +123,8 @@ def _reply(result: dict[str, Any]) -> CallReply:
     meta: dict[str, Any] = result.get("_meta") or {}
     is_error = bool(result.get("isError"))
     if is_error and (code := meta.get("envport/error")):
-        raise error_from_code(code, "\n".join(str(block.get("text", "")) for block in result.get("content") or ()))
+        text = "\n".join(str(block.get("text", "")) for block in result.get("content") or ())
+        raise error_from_code(code, text, fault=meta.get("envport/fault"))
     return CallReply(
         content=result.get("content") or (),
         structured=result.get("structuredContent"),
@@ -139,8 +140,8 @@ def _outcome(meta: Mapping[str, Any]) -> Outcome | None:
         return None
     status = "terminated" if meta.get("envport/terminated") else "truncated"
     steps = meta.get("envport/step", 0)
-    if meta.get("envport/infrastructure"):
-        return Outcome(
-            status="failed", reason=reason, message=f"It was cut short after {steps} steps.", infrastructure=True
-        )
+    # A gateway without `envport/fault` says only that there was one.
+    fault = meta.get("envport/fault") or ("infrastructure" if meta.get("envport/infrastructure") else None)
+    if fault is not None:
+        return Outcome(status="failed", reason=reason, message=f"It was cut short after {steps} steps.", fault=fault)
     return Outcome(status=status, reason=reason, message=f"It {status} after {steps} steps.")

@@ -23,7 +23,7 @@ from envport.errors import (
 from envport.types import EnvironmentInfo
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode
 from envport_bridges.rollouts.connection import Connection
-from envport_bridges.rollouts.score import LOST, RolloutScore
+from envport_bridges.rollouts.score import RolloutScore, lost_to
 from envport_bridges.trl.ahead import Ahead
 from envport_bridges.trl.formats import AS_WRITTEN
 from envport_bridges.trl.observations import Shown, ShownT, show, without_placeholders
@@ -169,8 +169,7 @@ class Play:
         try:
             return self._note(record, await self._send(record.episode, tool, arguments))
         except EpisodeOver as over:
-            record.over = record.observation = str(over)
-            return record.over
+            return self._over(record, over, tool)
         except (InvalidArguments, ToolError, UnknownTool) as refused:
             record.errors += 1
             if isinstance(refused, UnknownTool):
@@ -183,6 +182,17 @@ class Play:
                 return record.over
             self._lose(record, error, f"broke off in tool {tool.name!r}")
             raise EpisodeFailed(_message(record)) from None
+
+    def _over(self, record: Record, over: EpisodeOver, tool: ListedTool) -> str:
+        # If the episode ended by a fault between two calls, this is the first that is heard of it.
+        if over.fault is not None and record.outcome is None:
+            outcome = lost_to(over)
+            if outcome.lost:
+                self._lose(record, over, f"had ended before tool {tool.name!r}")
+                raise EpisodeFailed(_message(record)) from None
+            record.outcome = outcome
+        record.over = record.observation = str(over)
+        return record.over
 
     async def _send(self, episode: RolloutEpisode, tool: ListedTool, arguments: dict[str, Any]) -> CallReply:
         self.connection.used(episode)
@@ -216,7 +226,7 @@ class Play:
             error if known else repr(error),
             exc_info=None if known else error,
         )
-        record.outcome = LOST
+        record.outcome = lost_to(error)
 
     async def release(self) -> None:
         """Let go of the current episode, once whatever is being done with it has ended."""

@@ -63,7 +63,7 @@ class RolloutEnvironment:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the episode ended; `None` while it runs. After a fault, `outcome.infrastructure` is true."""
+        """How the episode ended; `None` while it runs. After a fault, `outcome.fault` is its owner."""
         return self._player.record.outcome
 
     @property

@@ -28,7 +28,7 @@ from envport.cluster.messages import (
     ResetMessage,
     TrajectoryMessage,
 )
-from envport.episodes import CallResult, Found, Limits, Opening, OpenRequest, Preparation
+from envport.episodes import CallResult, Found, Limits, Opening, OpenRequest, Preparation, whose
 from envport.errors import AtCapacity, Draining, EnvportError, EpisodeFailed, UnknownEpisode
 from envport.registry import EnvironmentDefinition, served
 from envport.runtimes import ProgressSink
@@ -195,8 +195,9 @@ class ClusterTable:
             return await self._hosts.ask(route.host, message, route.life, progress)
         except HostLost:
             raise EpisodeFailed(
-                f"{_LOST} The episode has ended. This is a fault of the environment, not of your call. "
-                "Start a new episode."
+                f"{_LOST} The episode has ended. This is a fault of the infrastructure, not of your call. "
+                "Start a new episode.",
+                "infrastructure",
             ) from None
 
     def _lost(self, handle: str, route: Route) -> EpisodeInfo:
@@ -208,8 +209,8 @@ class ClusterTable:
             outcome=Outcome(
                 status="failed",
                 reason="worker_lost",
-                message=f"{_LOST} This is a fault of the environment, not of the player.",
-                infrastructure=True,
+                message=f"{_LOST} {whose('infrastructure')}",
+                fault="infrastructure",
             ),
             created_at=route.created_at,
         )

@@ -3,6 +3,7 @@
 from envport.episodes.admission import Admission
 from envport.episodes.base import EpisodeTable, Found, Opening
 from envport.episodes.episode import Episode
+from envport.episodes.faults import whose
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
@@ -26,4 +27,5 @@ __all__ = [
     "Unobserved",
     "WatchedTable",
     "resolve",
+    "whose",
 ]

@@ -33,7 +33,7 @@ from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.telemetry.tracing import annotate
 from envport.tools.content import text_observation
 from envport.trajectories import TrajectoryStore
-from envport.types import EpisodeInfo, Observation, Outcome, Reason, Status
+from envport.types import EpisodeInfo, FaultOwner, Observation, Outcome, Reason, Status
 
 __all__ = ["Episode", "EpisodeContext"]
 
@@ -219,10 +219,10 @@ class Episode:
         """Restart the idle timer."""
         self.last_used = self._clock.monotonic()
 
-    def end(self, status: Status, reason: Reason, message: str, *, infrastructure: bool = False) -> None:
+    def end(self, status: Status, reason: Reason, message: str, *, fault: FaultOwner | None = None) -> None:
         """Give the episode an outcome, unless it has one already. `release` frees what the episode holds."""
         if self.outcome is None:
-            self.outcome = Outcome(status=status, reason=reason, message=message, infrastructure=infrastructure)
+            self.outcome = Outcome(status=status, reason=reason, message=message, fault=fault)
             self._ended_at = self._clock.time()
             self._context.ended(self, self.outcome)
         if status in NEXT[self.status]:
@@ -271,8 +271,8 @@ class Episode:
 
     @property
     def reward(self) -> float | None:
-        """The episode's reward so far; `None` if there is none, and after an infrastructure failure."""
-        if self.outcome is not None and self.outcome.infrastructure:
+        """The episode's reward so far; `None` if there is none, and if the episode is lost."""
+        if self.outcome is not None and self.outcome.lost:
             return None
         return self._play.reward(self.spec.cls.reward)
 
@@ -285,10 +285,12 @@ class Episode:
         if self.status in GONE:
             raise UnknownEpisode
         if self.status != "running":
-            how = self.outcome.message if self.outcome is not None else "It has not started."
+            outcome = self.outcome
+            how = outcome.message if outcome is not None else "It has not started."
             raise EpisodeOver(
                 f"The episode is over and takes no more calls. {how} To play on, start a new one: call start_episode "
-                "where the tool list has it, or ask whoever gave you this address to open another episode."
+                "where the tool list has it, or ask whoever gave you this address to open another episode.",
+                outcome.fault if outcome is not None else None,
             )
 
     async def _start_over(self, start: EpisodeStart) -> None:
@@ -314,11 +316,11 @@ class Episode:
         except ToolError as refused:
             # As an observation, so that the text has no characters that JSON cannot carry.
             why = text_observation(str(refused)).text
-            self.end("failed", "refused", f"The environment refused to begin: {why}", infrastructure=True)
+            self.end("failed", "refused", f"The environment refused to begin: {why}", fault="environment")
             await self._retire()
             raise InvalidRequest(why) from None
         except (Exception, SystemExit) as error:
-            await self._fail(error, "while it was being reset")
+            await self._fail(Fault.of(error).before_play(), "while it was being reset")
         if self.status == "opening":
             self._become("running")
         self._started_at = self._clock.monotonic()
@@ -340,12 +342,17 @@ class Episode:
             play.errors += 1
             error, result = refused, _said(refused)
         except (Exception, SystemExit) as broken:
-            seconds = clock.monotonic() - begin
-            try:
-                nothing = StepResult(Observation())
-                await play.record(tool, arguments, nothing, started_at, seconds, EpisodeFailed.code)
-            finally:
-                await self._fail(broken, f"in tool {tool!r}")
+            fault, where = Fault.of(broken), f"in tool {tool!r}"
+            if fault.owner != "player":
+                seconds = clock.monotonic() - begin
+                try:
+                    nothing = StepResult(Observation())
+                    await play.record(tool, arguments, nothing, started_at, seconds, EpisodeFailed.code)
+                finally:
+                    await self._fail(fault, where)
+            self._end_broken(fault, where)
+            error = fault.told()
+            result = _said(error)
         seconds = clock.monotonic() - begin
         play.count(result.reward, seconds)
         result = self._end_if_over(result)
@@ -363,6 +370,8 @@ class Episode:
 
     def _end_if_over(self, result: StepResult) -> StepResult:
         """End the episode if the step ended it. Returns the result as the player is told of it."""
+        if self.status == "failed":
+            return result
         steps, limit = self._play.steps, self.spec.prototype.max_steps
         counted = f"{steps} step{'s' if steps != 1 else ''}"
         if result.terminated:
@@ -386,17 +395,15 @@ class Episode:
         async with self._turn:
             # A call in the meantime may have noticed the loss already, and a reset has made a new worker.
             if self.status == "running" and self._lost is lost:
-                self._end_broken(lost, "between two calls")
+                self._end_broken(Fault.of(lost), "between two calls")
                 await self._retire()
 
-    def _end_broken(self, error: Exception | SystemExit, where: str) -> Fault:
-        fault = Fault.of(error)
+    def _end_broken(self, fault: Fault, where: str) -> None:
         fault.log(self.subject, where)
-        self.end("failed", fault.reason, fault.message, infrastructure=True)
-        return fault
+        self.end("failed", fault.reason, fault.message, fault=fault.owner)
 
-    async def _fail(self, error: Exception | SystemExit, where: str) -> NoReturn:
-        fault = self._end_broken(error, where)
+    async def _fail(self, fault: Fault, where: str) -> NoReturn:
+        self._end_broken(fault, where)
         await self._retire()
         raise fault.raised() from None
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from envport.errors import EpisodeFailed, UpstreamLost, WorkerLost
+from envport.errors import EpisodeFailed, ToolError, UpstreamLost, WorkerLost
 from envport.runtimes import Worker
 from envport.telemetry.subject import EpisodeSubject
 from envport.telemetry.tracing import begin_span
-from envport.types import Outcome, Reason
+from envport.types import FaultOwner, Outcome, Reason
 
-__all__ = ["Fault", "close_worker"]
+__all__ = ["Fault", "close_worker", "whose"]
 
 logger = logging.getLogger(__name__)
+
+_OWNERS: dict[FaultOwner, str] = {
+    "player": "The code that it ran for its player was the cause, so this counts as a failure of the player.",
+    "environment": "This is a fault of the environment, not of the player.",
+    "infrastructure": "This is a fault of the infrastructure, not of the player.",
+}
+
+
+def whose(owner: FaultOwner) -> str:
+    """A sentence that says who owns a fault."""
+    return _OWNERS[owner]
 
 
 @dataclass(frozen=True)
@@ -24,32 +35,44 @@ class Fault:
         reason: The reason in the episode's outcome.
         what: What happened, for people to read.
         error: The exception that was raised.
+        owner: Who owns it.
     """
 
     reason: Reason
     what: str
     error: BaseException
+    owner: FaultOwner = "environment"
 
     @classmethod
     def of(cls, error: BaseException) -> Fault:
-        """The fault for an exception."""
+        """The fault for an exception. Nothing else decides who owns it."""
         if isinstance(error, WorkerLost):
-            return cls(error.reason, error.message, error)
+            return cls(error.reason, error.message, error, error.fault)
         if isinstance(error, UpstreamLost):
-            return cls("upstream", "What the environment stands on has failed.", error)
+            return cls("upstream", "What the environment stands on has failed.", error, "infrastructure")
         return cls("environment_error", "The environment failed.", error)
 
     @property
     def message(self) -> str:
         """The message in the episode's outcome."""
-        return f"{self.what} This is a fault of the environment, not of the player."
+        return f"{self.what} {whose(self.owner)}"
+
+    def before_play(self) -> Fault:
+        """The same fault before the first call. There it cannot be the player's, who had nothing run yet."""
+        return replace(self, owner="environment") if self.owner == "player" else self
 
     def raised(self) -> EpisodeFailed:
-        """The error for the caller."""
+        """The error for the caller, for a fault that is not the player's."""
+        assert self.owner != "player"
         return EpisodeFailed(
-            f"{self.what} The episode has ended. This is a fault of the environment, not of your call. "
-            "Start a new episode."
+            f"{self.what} The episode has ended. This is a fault of the {self.owner}, not of your call. "
+            "Start a new episode.",
+            self.owner,
         )
+
+    def told(self) -> ToolError:
+        """The answer to the player's call, for a fault that is the player's."""
+        return ToolError(f"{self.what} The code that you had run was the cause. The episode is over and has failed.")
 
     def log(self, subject: EpisodeSubject, where: str) -> None:
         """Log the fault, with the details that only the log may contain.
@@ -58,10 +81,12 @@ class Fault:
             subject: The episode.
             where: What the environment was doing.
         """
-        extra = subject.fields(self.reason)
+        extra = subject.fields(self.reason, self.owner)
         if isinstance(self.error, WorkerLost):
             stderr = self.error.stderr
-            logger.error(
+            # What players do wrong is their result. It is no fault that an operator has to look into.
+            logger.log(
+                logging.INFO if self.owner == "player" else logging.ERROR,
                 "episode %s: environment %s was lost %s: %s%s",
                 subject.episode_id,
                 subject.environment,

@@ -272,7 +272,7 @@ class Episodes:
     def _end_all(self) -> list[Episode]:
         live = list(self._live())
         for episode in live:
-            episode.end("closed", "shutdown", "The gateway was shut down.", infrastructure=True)
+            episode.end("closed", "shutdown", "The gateway was shut down.", fault="infrastructure")
         return live
 
     async def _readmit(self, episode: Episode) -> None:
@@ -353,7 +353,6 @@ class Episodes:
                     "expired",
                     "expired",
                     f"It expired after {limit / 60:g} minutes without a call.",
-                    infrastructure=True,
                 )
                 self._background.start(episode.release)
         for episode in list(self._ended.values()):

@@ -52,6 +52,8 @@ def problem(error: EnvportError) -> JSONResponse:
     if isinstance(error, AtCapacity):
         body["retry_after"] = error.retry_after
         headers["Retry-After"] = str(math.ceil(error.retry_after))
+    if isinstance(error, EpisodeFailed | EpisodeOver) and error.fault is not None:
+        body["fault"] = error.fault
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, PermissionDenied):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from envport.episodes import CallResult, Opening
+from envport.errors import EnvportError, EpisodeFailed, EpisodeOver
 from envport.tools.content import text_block
 from envport.types import ContentBlock, Observation
 
@@ -31,7 +32,10 @@ def tool_result(result: CallResult, before: Iterable[ContentBlock] = ()) -> dict
     }
     if result.outcome is not None:
         meta["envport/outcome"] = result.outcome.reason
-        if result.outcome.infrastructure:
+        if result.outcome.fault is not None:
+            meta["envport/fault"] = result.outcome.fault
+        if result.outcome.lost:
+            # Clients without `envport/fault` read this one.
             meta["envport/infrastructure"] = True
     # One protocol era drops null values from `_meta`. So both omit the key if there is no reward.
     if result.reward_in_meta and result.reward is not None:
@@ -40,13 +44,16 @@ def tool_result(result: CallResult, before: Iterable[ContentBlock] = ()) -> dict
     return wire
 
 
-def tool_error(message: str, code: str, before: Iterable[ContentBlock] = ()) -> dict[str, Any]:
+def tool_error(error: EnvportError, before: Iterable[ContentBlock] = ()) -> dict[str, Any]:
     """A tool error for the model to read. The message says what was wrong and what to do next."""
+    meta = {"envport/error": error.code}
+    if isinstance(error, EpisodeFailed | EpisodeOver) and error.fault is not None:
+        meta["envport/fault"] = error.fault
     return {
-        "content": [*before, text_block(message)],
+        "content": [*before, text_block(str(error))],
         "isError": True,
         "resultType": "complete",
-        "_meta": {"envport/error": code},
+        "_meta": meta,
     }
 
 

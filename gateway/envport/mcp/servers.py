@@ -77,7 +77,7 @@ class _EnvironmentServer:
         except UnknownTool as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
         except EnvportError as error:
-            return tool_error(str(error), error.code)
+            return tool_error(error)
 
     async def _list_prompts(self, ctx: Context, params: types.PaginatedRequestParams) -> types.ListPromptsResult:
         _refuse_cursor(params)
@@ -171,7 +171,7 @@ class FixedServer(_EnvironmentServer):
             found = self._table.find(opening.handle, self._fixed.principal)
             return tool_result(await playing(ctx, self._table, found, tool, arguments), before)
         except EnvportError as error:
-            return tool_error(str(error), error.code, before)
+            return tool_error(error, before)
 
     async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
         """The task's prompt and the first observation."""
@@ -226,7 +226,7 @@ class SharedServer(_EnvironmentServer):
         try:
             return tool_result(await playing(ctx, self._table, found, tool, arguments), before)
         except EnvportError as error:
-            return tool_error(str(error), error.code, before)
+            return tool_error(error, before)
 
     async def _start(self, ctx: Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if problems := [explain_json_schema_error(error) for error in _errors(self._start_schema, arguments)]:

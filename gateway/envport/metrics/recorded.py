@@ -50,8 +50,8 @@ class EpisodeMetrics:
         )
         self._ended = Counter(
             "envport_episodes_ended",
-            "Episodes that ended, by how they ended; infrastructure says whether it was a fault and no result.",
-            ("environment", "status", "reason", "infrastructure"),
+            "Episodes that ended, by how they ended; fault is its owner (player, environment, infrastructure) or none.",
+            ("environment", "status", "reason", "fault"),
             registry=registry,
         )
         self._refused = Counter(
@@ -78,8 +78,7 @@ class EpisodeMetrics:
 
     def ended(self, environment: str, outcome: Outcome) -> None:
         """Count the end of an episode."""
-        infrastructure = "true" if outcome.infrastructure else "false"
-        self._ended.labels(environment, outcome.status, outcome.reason, infrastructure).inc()
+        self._ended.labels(environment, outcome.status, outcome.reason, outcome.fault or "none").inc()
 
     def refused(self, limit: str) -> None:
         """Count a refusal."""

@@ -147,7 +147,7 @@ class EpisodeProcess:
             for _ in range(_LAST_CHUNKS):
                 if not self._read_some():
                     break
-        lost = self._why or WorkerLost("The environment's process was lost.")
+        lost = self._why or WorkerLost("The environment's process was lost.", fault="infrastructure")
         if status is not None:
             lost = _with_status(self._why, status, stderr)
         self.lost = lost

@@ -105,7 +105,7 @@ class ForkServer:
                 process.kill()
                 if isinstance(error, OSError):
                     process.died(None, "")
-                    raise WorkerLost(f"The environment's process could not be made: {error.strerror}.") from None
+                    raise _unmade(str(error.strerror)) from None
                 raise
             finally:
                 del self._forks[number]
@@ -142,7 +142,7 @@ class ForkServer:
             case {"forked": number}:
                 self._born(number, descriptors[0])
             case {"unforked": number, "why": why}:
-                self._unborn(number, WorkerLost(f"The environment's process could not be made: {why}."))
+                self._unborn(number, _unmade(why))
             case {"died": number, "status": status, "stderr": stderr}:
                 if (process := self._processes.get(number)) is not None:
                     process.died(status, stderr)
@@ -192,7 +192,11 @@ class ForkServer:
 
 
 def _lost() -> WorkerLost:
-    return WorkerLost("The process from which the environment's processes are made was lost.")
+    return WorkerLost("The process from which the environment's processes are made was lost.", fault="infrastructure")
+
+
+def _unmade(why: str) -> WorkerLost:
+    return WorkerLost(f"The environment's process could not be made: {why}.", fault="infrastructure")
 
 
 def _start(spec: EnvironmentDefinition, origin: Origin) -> tuple[socket.socket, subprocess.Popen[bytes]]:

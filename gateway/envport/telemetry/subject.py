@@ -21,14 +21,15 @@ class EpisodeSubject(NamedTuple):
     episode_id: str
     principal: str
 
-    def fields(self, outcome: str | None = None) -> dict[str, str]:
+    def fields(self, outcome: str | None = None, fault: str | None = None) -> dict[str, str]:
         """The extra fields of a log line about the episode, for the `extra` argument of a logger.
 
         Args:
             outcome: The reason why the episode ended, if the line is about its end.
+            fault: Who owns the fault that ended it, if there was one.
         """
-        fields = self._asdict()
-        return fields if outcome is None else {**fields, "outcome": outcome}
+        said = {"outcome": outcome, "fault": fault}
+        return self._asdict() | {key: value for key, value in said.items() if value is not None}
 
 
 principal_at_hand: ContextVar[str | None] = ContextVar("principal_at_hand", default=None)

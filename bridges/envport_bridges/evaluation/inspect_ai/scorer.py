@@ -12,7 +12,7 @@ from envport.types import EpisodeInfo
 from envport_bridges.evaluation.gateways.place import Place
 from envport_bridges.evaluation.inspect_ai.dataset import CLUSTER
 from envport_bridges.evaluation.inspect_ai.naming import qualified
-from envport_bridges.evaluation.inspect_ai.solver import EPISODE, REFUSED, STOPPED
+from envport_bridges.evaluation.inspect_ai.solver import EPISODE, FAULT, REFUSED, STOPPED
 
 __all__ = ["REWARD", "SUCCESS", "outcome"]
 
@@ -26,7 +26,8 @@ _METRICS = [mean(), stderr(cluster=CLUSTER), ci(cluster=CLUSTER)]
 def outcome(env: str, success_at: float = 1.0) -> Scorer:
     """Score an episode by its reward, as the training bridge does: 0 if no step had one.
 
-    An episode that was lost to a fault gets no score: its sample is an error, which Inspect leaves out and counts.
+    An episode that was lost to a fault gets no score: its sample is an error, which Inspect leaves out and counts. A
+    fault that is the player's own is scored: its reward is what the steps gave, and it is never a success.
 
     Args:
         env: Address or reference of the environment; see `Place.of`.
@@ -36,11 +37,15 @@ def outcome(env: str, success_at: float = 1.0) -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
         async with Place.of(env).control() as control:
             info = await control.episode(state.store.get(EPISODE))
-        if info.outcome is not None and info.outcome.infrastructure:
-            raise EpisodeFailed(f"not scored, because a fault says nothing about the player: {info.outcome.message}")
+        ended = info.outcome
+        fault = ended.fault if ended is not None else None
+        if ended is not None and fault is not None and fault != "player":
+            why = f"not scored, because a fault says nothing about the player: {ended.message}"
+            state.store.set(FAULT, fault)
+            raise EpisodeFailed(why, fault)
         reward = info.reward if info.reward is not None else 0.0
         return Score(
-            value={REWARD: reward, SUCCESS: float(reward >= success_at)},
+            value={REWARD: reward, SUCCESS: float(reward >= success_at and fault is None)},
             answer=state.output.completion[-500:],
             explanation=_explanation(info, state),
             metadata=_facts(info, state),
@@ -59,6 +64,7 @@ def _explanation(info: EpisodeInfo, state: TaskState) -> str:
 def _facts(info: EpisodeInfo, state: TaskState) -> dict[str, Any]:
     return {
         "outcome": info.outcome.reason if info.outcome is not None else None,
+        "fault": info.outcome.fault if info.outcome is not None else None,
         "stopped": state.store.get(STOPPED),
         "steps": info.steps,
         "tool_errors": max(info.errors, state.store.get(REFUSED, 0)),

@@ -8,7 +8,7 @@ import anyio
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from envport.client import AsyncClient
-from envport.errors import AtCapacity, EnvportError, InvalidOption
+from envport.errors import AtCapacity, EnvportError, EpisodeFailed, InvalidOption
 from envport.secrecy import hide_memory
 from envport.types import OpenedEpisode
 from envport_bridges.evaluation.gateways.place import Place
@@ -21,10 +21,13 @@ from envport_bridges.evaluation.inspect_ai.players import (
     PolicyPlayer,
 )
 
-__all__ = ["EPISODE", "REFUSED", "STOPPED", "play"]
+__all__ = ["EPISODE", "FAULT", "REFUSED", "STOPPED", "play"]
 
 EPISODE, STOPPED, REFUSED = "envport:episode", "envport:stopped", "envport:refused"
 """Keys in the sample's store: the episode's handle, why its player stopped, and how many calls were refused."""
+
+FAULT = "envport:fault"
+"""Key in the sample's store: the owner of the fault to which the episode was lost."""
 
 _PATIENCE = 30
 
@@ -96,6 +99,9 @@ class _Play:
                     # Every player gets its own token, which only allows playing its episode.
                     mint_token=self._minting or bool(place.token),
                 )
+            except EpisodeFailed as failed:
+                state.store.set(FAULT, failed.fault)
+                raise
             except AtCapacity as full:
                 if attempt == _PATIENCE - 1:
                     raise

@@ -98,6 +98,6 @@ class Seat:
 
 def _reply(result: CallToolResult) -> SeatReply:
     meta = result.meta or {}
-    over = bool(meta.get("envport/terminated") or meta.get("envport/truncated")) or meta.get("envport/error") in _OVER
+    over = meta.get("envport/outcome") is not None or meta.get("envport/error") in _OVER
     content = tuple(block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content)
     return SeatReply(content, bool(result.is_error), over)
