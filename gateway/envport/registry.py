@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import importlib.util
 import inspect
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
@@ -29,6 +24,8 @@ from envport.errors import (
     UnknownEnvironment,
     UnknownTask,
 )
+from envport.modules import import_module, module_at
+from envport.scoring import Scorer
 from envport.tools.arguments import describe_allowed
 from envport.tools.schema import ToolSpec, documentation, fingerprint, tools_of
 from envport.types import Task
@@ -52,11 +49,13 @@ class EnvironmentDefinition:
         name: The name under which it is served.
         cls: The class.
         options: The constructor's keyword arguments, validated.
+        scorer: Scores final states in place of the environment's own `score`; `None` if nothing from outside does.
     """
 
     name: str
     cls: type[Environment]
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    scorer: Scorer | None = None
 
     def make(self) -> Environment:
         """A new instance, for one episode."""
@@ -93,6 +92,11 @@ class EnvironmentDefinition:
     def fingerprint(self) -> str:
         """SHA-256 of the listing in canonical JSON."""
         return fingerprint(self.listing)
+
+    @cached_property
+    def scored(self) -> bool:
+        """Whether the final state of an episode is scored."""
+        return self.scorer is not None or self.cls.score is not Environment.score
 
     @cached_property
     def description(self) -> str:
@@ -161,13 +165,14 @@ def installed() -> dict[str, EntryPoint]:
     return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
 
 
-def load(reference: str, name: str | None = None) -> EnvironmentDefinition:
+def load(reference: str, name: str | None = None, score: str | None = None) -> EnvironmentDefinition:
     """Find an environment, and check that it can be served.
 
     Args:
         reference: `NAME`, `package.module:Class` or `./path/file.py:Class`, optionally with options
             (`catch?rows=8&columns=4`), optionally with another name to serve it under (`small=catch?rows=5`).
         name: The name to serve it under. Overrides the name in the reference.
+        score: Function that scores final states: `package.module:function` or `./path/file.py:function`.
 
     Raises:
         EnvironmentNotFound: There is nothing at the reference.
@@ -182,7 +187,8 @@ def load(reference: str, name: str | None = None) -> EnvironmentDefinition:
         raise ConfigurationError(
             f"{served!r} cannot name an environment: use letters, digits, '.', '_' and '-', at most 64 of them"
         )
-    spec = EnvironmentDefinition(served, cls, _options(cls, served, query))
+    scorer = Scorer.find(score) if score is not None else None
+    spec = EnvironmentDefinition(served, cls, _options(cls, served, query), scorer)
     # Read the tools now, so that mistakes in them are reported at start-up.
     _ = spec.listing, spec.splits
     return spec
@@ -203,9 +209,9 @@ def _resolve(target: str) -> tuple[type[Environment], str]:
                 "or give package.module:Class or ./path/file.py:Class"
             )
         point = points[target]
-        return _class(_import(point.module), point.attr, point.value), target
+        return _class(import_module(point.module), point.attr, point.value), target
     where, _, attribute = target.rpartition(":")
-    module = _import_file(where) if where.endswith(".py") else _import(where)
+    module = module_at(where)
     cls = _class(module, attribute, target)
     return cls, _snake(cls.__name__)
 
@@ -224,38 +230,6 @@ def _class(module: ModuleType, attribute: str, target: str) -> type[Environment]
     if not (isinstance(found, type) and issubclass(found, Environment)):
         raise InvalidEnvironment(f"{target} is not a subclass of envport.Environment")
     return found
-
-
-def _import(module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            raise EnvironmentNotFound(f"there is no module {module!r}") from None
-        raise
-
-
-def _import_file(where: str) -> ModuleType:
-    path = Path(where).resolve()
-    if not path.is_file():
-        raise EnvironmentNotFound(f"there is no file {where}")
-    # A unique module name, so that it shadows neither another file nor an installed package.
-    name = f"envport_file_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, SyntaxError):
-            raise InvalidEnvironment(f"{where}: {error}") from None
-        raise
-    return module
 
 
 def _snake(name: str) -> str:

@@ -105,6 +105,14 @@ class AsyncClient:
         """Start an episode over, with the same task and seed unless others are given."""
         return await self._send(calls.reset(episode_id, Choice(split, task, seed)))
 
+    async def finish(self, episode_id: str) -> EpisodeInfo:
+        """End an episode, because its player has stopped, and return its state once its reward is known.
+
+        Takes as long as the environment needs to score the final state; see `timeout`. May be repeated: an episode that
+        has ended keeps its outcome.
+        """
+        return await self._send(calls.finish(episode_id))
+
     async def close_episode(self, episode_id: str) -> EpisodeInfo:
         """Close an episode and return its last state. Closing it again changes nothing."""
         return await self._send(calls.close_episode(episode_id))

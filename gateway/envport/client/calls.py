@@ -119,6 +119,11 @@ def reset(episode_id: str, choice: Choice) -> Call[OpenedEpisode]:
     return Call("POST", f"{episode_path(episode_id)}/reset", _OPENED, json=_fields_of(choice))
 
 
+def finish(episode_id: str) -> Call[EpisodeInfo]:
+    """End an episode and wait for its reward."""
+    return Call("POST", f"{episode_path(episode_id)}/finish", _EPISODE)
+
+
 def close_episode(episode_id: str) -> Call[EpisodeInfo]:
     """Close an episode."""
     return Call("DELETE", episode_path(episode_id), _EPISODE)

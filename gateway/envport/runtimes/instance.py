@@ -51,6 +51,14 @@ class Instance:
         method = getattr(self._environment, spec.method)
         return partial(method, spec.name, bound) if spec.by_name else partial(method, **bound)
 
+    def score(self) -> Work:
+        """The work that scores the final state."""
+        return self._environment.score
+
+    def final_state(self) -> Work:
+        """The work that gives the final state."""
+        return self._environment.final_state
+
     def close(self) -> Work:
         """The work that releases the episode's resources."""
         return self._environment.close
@@ -58,7 +66,7 @@ class Instance:
 
 def runs_async(spec: EnvironmentDefinition) -> bool:
     """Whether any method of the environment has to run in an event loop."""
-    methods = {"reset", "close", *(tool.method for tool in spec.tools.values())}
+    methods = {"reset", "score", "final_state", "close", *(tool.method for tool in spec.tools.values())}
     return any(inspect.iscoroutinefunction(getattr(spec.cls, method, None)) for method in methods)
 
 

@@ -17,6 +17,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from envport.environment import Environment
 from envport.errors import ConfigurationError, EnvironmentNotFound, InvalidEnvironment, InvalidOption
 from envport.registry import EnvironmentDefinition
+from envport.scoring import Scorer
 
 __all__ = ["Origin"]
 
@@ -34,6 +35,7 @@ class Origin:
         qualname: The class within the module.
         options: The constructor's keyword arguments, as JSON values.
         fingerprint: Fingerprint of its tool listing.
+        scorer: Where the function is that scores final states; `None` if nothing from outside does.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Origin:
     qualname: str
     options: dict[str, Any]
     fingerprint: str
+    scorer: str | None = None
 
     @classmethod
     def of(cls, spec: EnvironmentDefinition) -> Origin:
@@ -65,7 +68,8 @@ class Origin:
             file = str(Path(found).resolve())
             # Use another name than `__main__`, as multiprocessing does, so that the script's main block does not run.
             module = _SCRIPT if module == "__main__" else module
-        return cls(spec.name, module, file, qualname, _plain_options(spec), spec.fingerprint)
+        scorer = spec.scorer.reference if spec.scorer is not None else None
+        return cls(spec.name, module, file, qualname, _plain_options(spec), spec.fingerprint, scorer)
 
     def data(self) -> dict[str, Any]:
         """The origin as plain data."""
@@ -80,7 +84,8 @@ class Origin:
         found: Any = _module_of(self.module, self.file) if self.file else importlib.import_module(self.module)
         for part in self.qualname.split("."):
             found = getattr(found, part)
-        spec = EnvironmentDefinition(self.name, found, _read_options(found, self.options))
+        scorer = Scorer(self.scorer) if self.scorer is not None else None
+        spec = EnvironmentDefinition(self.name, found, _read_options(found, self.options), scorer)
         if spec.fingerprint != self.fingerprint:
             raise ConfigurationError(
                 f"environment {self.name!r} has other tools than when the gateway was started: restart the gateway"
