@@ -86,6 +86,7 @@ class Episode:
         self._created_at = context.clock.time()
         self._started_at = self.last_used
         self._worker: Worker | None = None
+        self._scoring = False
         self._lost: WorkerLost | None = None
         self._turn = anyio.Lock(fast_acquire=True)
         self._play = PlayRecord(handle, context.trajectories)
@@ -181,12 +182,14 @@ class Episode:
         """
         if tool not in self.spec.tools:
             raise UnknownTool(f"Unknown tool: {tool}")
+        if self._scoring:
+            # Its turn would come after the score, and the answer does not depend on that.
+            return self._given(call_id)
         self._callers += 1
         try:
             async with self._turn:
-                if call_id is not None and self._play.last.is_of(call_id):
-                    return self._play.last.given()
-                self._check_running()
+                if self.status != "running" or (call_id is not None and self._play.last.is_of(call_id)):
+                    return self._given(call_id)
                 # A call that has begun is finished and recorded, even if its caller disconnects.
                 result: CallResult | None = None
                 with anyio.CancelScope(shield=True):
@@ -290,17 +293,19 @@ class Episode:
             return None
         return self._play.reward(self.spec.cls.reward)
 
-    def _check_running(self) -> None:
+    def _given(self, call_id: str | None) -> CallResult:
+        """The answer to a call that is not played: the one that was given before, or that the episode is over."""
+        if call_id is not None and self._play.last.is_of(call_id):
+            return self._play.last.given()
         if self.status in GONE:
             raise UnknownEpisode
-        if self.status != "running":
-            over = self._life.over
-            how = over.message if over is not None else "It has not started."
-            raise EpisodeOver(
-                f"The episode is over and takes no more calls. {how} To play on, start a new one: call start_episode "
-                "where the tool list has it, or ask whoever gave you this address to open another episode.",
-                over.fault if over is not None else None,
-            )
+        over = self._life.over
+        how = over.message if over is not None else "It has not started."
+        raise EpisodeOver(
+            f"The episode is over and takes no more calls. {how} To play on, start a new one: call start_episode "
+            "where the tool list has it, or ask whoever gave you this address to open another episode.",
+            over.fault if over is not None else None,
+        )
 
     async def _start_over(self, start: EpisodeStart) -> None:
         await self._release_worker()
@@ -427,6 +432,7 @@ class Episode:
         """Score the final state, and give the episode its outcome."""
         assert self._worker is not None
         bounds = self._context.limits.bounds(self.spec)
+        self._scoring = True
         try:
             score = await score_final_state(
                 self.spec, self._worker, self.start.task, partial(self._trajectory, ending), bounds.score_seconds
@@ -439,6 +445,7 @@ class Episode:
             self._play.take_score(score)
             self._life.scored(None)
         finally:
+            self._scoring = False
             self._life.give_up()
 
     async def _trajectory(self, ending: Outcome) -> Trajectory:
