@@ -79,7 +79,7 @@ def test_a_model_that_plays_well_gets_its_reward(gateway: RunningGateway):
         ids = [f"test/{task.id}" for task in control.tasks("catch", split="test").tasks]
         assert sorted(str(sample.id) for sample in log.samples or []) == sorted(ids)
         for sample in log.samples or []:
-            assert control.episode(sample.store["envport:episode"]).status == "closed"
+            assert control.episode(sample.store["envport:episode"]).status == "terminated"
     identity = (log.eval.metadata or {})["envport"]
     with Client(gateway.url) as control:
         assert identity["fingerprint"] == control.environment("catch").fingerprint
@@ -154,7 +154,7 @@ def test_a_model_that_exceeds_its_limits_is_scored(gateway: RunningGateway):
         assert 0 < played.steps < 9
         assert log.samples
         with Client(gateway.url) as control:
-            assert control.episode(log.samples[0].store["envport:episode"]).status == "closed"
+            assert control.episode(log.samples[0].store["envport:episode"]).outcome.reason == "finished"
 
 
 async def never_answers(messages: list[Any], tools: list[Any]) -> ModelOutput:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from anyio.lowlevel import checkpoint
 from opening import close_episode, open_episode, start_over
 from runtimes import KINDS, play, serving
 from scored_environments import Judged, JudgedByLast, SlowlyJudged, Unjudged
@@ -39,13 +40,13 @@ async def finished(table: Episodes, episode: Episode) -> EpisodeInfo:
 async def asked(times: int = 1) -> None:
     """Wait until the score was asked for so often."""
     while SlowlyJudged.asked < times:
-        await asyncio.sleep(0)
+        await checkpoint()
 
 
 async def gone(table: Episodes) -> None:
     """Wait until every episode is over and has let go of its environment."""
     while table.live:
-        await asyncio.sleep(0)
+        await checkpoint()
 
 
 @pytest.mark.parametrize("kind", KINDS)

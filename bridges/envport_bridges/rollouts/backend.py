@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from envport.types import Choice, ContentBlock, EnvironmentInfo, Observation, Outcome, TaskPage
+from envport.types import Choice, ContentBlock, EnvironmentInfo, EpisodeInfo, Observation, Outcome, TaskPage
 
 __all__ = ["CallReply", "EpisodeSource", "RolloutEpisode", "RolloutTarget"]
 
@@ -22,6 +22,8 @@ class RolloutTarget:
         keep_alive: Seconds for which an episode without calls is kept from expiring.
         call_seconds: Seconds after which an unanswered call counts as lost.
         connections: Connections to the gateway that all episodes share.
+        score: Function that scores final states (`package.module:function`), for an environment in this process. A
+            gateway has its own: `envport serve --score`.
     """
 
     where: str
@@ -30,6 +32,7 @@ class RolloutTarget:
     keep_alive: float = 4 * 3600.0
     call_seconds: float = 600.0
     connections: int = 64
+    score: str | None = None
 
     @property
     def remote(self) -> bool:
@@ -129,6 +132,15 @@ class EpisodeSource(Protocol):
 
     async def keep_alive(self, episode: RolloutEpisode) -> None:
         """Tell the gateway that the episode is still in use."""
+        ...
+
+    async def finish(self, episode: RolloutEpisode) -> EpisodeInfo:
+        """End an episode, if it has not ended, and wait for its reward.
+
+        Raises:
+            UnknownEpisode: The gateway no longer has the episode.
+            GatewayUnreachable: There was no usable answer.
+        """
         ...
 
     async def close(self, episode: RolloutEpisode) -> None:

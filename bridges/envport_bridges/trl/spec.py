@@ -46,6 +46,8 @@ class EnvironmentSpec:
         patience: Seconds to wait for a gateway that is away or full, before an episode is left out of training.
         keep_alive: Seconds for which an episode is kept from expiring while the model generates.
         call_seconds: Seconds after which a call that is not answered counts as lost.
+        score: Function that scores final states (`package.module:function` or `./file.py:function`), for an
+            environment that is played in this process. A gateway has its own: `envport serve --score`.
         get_reward: Whether environments own their reward; `reward_funcs` is then empty.
         explicit_schemas: Whether the model is shown the tools' exact schemas. Type hints are the alternative.
         cast_strings: Whether text is read as the type that the schema asks for (`"7"` as 7). If not given, it is read
@@ -67,6 +69,7 @@ class EnvironmentSpec:
         patience: float = 60.0,
         keep_alive: float = 4 * 3600.0,
         call_seconds: float = 600.0,
+        score: str | None = None,
         get_reward: bool = False,
         explicit_schemas: bool = True,
         cast_strings: bool | None = None,
@@ -75,7 +78,7 @@ class EnvironmentSpec:
             raise ConfigurationError("give num_tasks or indices, not both")
         if num_tasks is not None and num_tasks < 1:
             raise ConfigurationError(f"num_tasks is {num_tasks}; it has to be at least 1")
-        self.target = RolloutTarget(target, token, patience, keep_alive, call_seconds)
+        self.target = RolloutTarget(target, token, patience, keep_alive, call_seconds, score=score)
         self._split = split
         self._num_tasks = num_tasks
         self._indices = list(indices) if indices is not None else None

@@ -24,14 +24,14 @@ class Unloadable:
     why: str
 
 
-def load_environment(reference: str) -> EnvironmentDefinition:
+def load_environment(reference: str, score: str | None = None) -> EnvironmentDefinition:
     """Find an environment; see `envport.registry.load`.
 
     Raises:
         ConfigurationError: It cannot be served, or its own code fails. `load` does not catch the latter.
     """
     try:
-        return load(reference)
+        return load(reference, score=score)
     except EnvportError:
         raise
     except (Exception, SystemExit) as error:
@@ -41,13 +41,13 @@ def load_environment(reference: str) -> EnvironmentDefinition:
         ) from error
 
 
-def load_installed() -> tuple[list[EnvironmentDefinition], list[Unloadable]]:
+def load_installed(score: str | None = None) -> tuple[list[EnvironmentDefinition], list[Unloadable]]:
     """The installed environments: those that load, and those that do not."""
     specs: list[EnvironmentDefinition] = []
     unloadable: list[Unloadable] = []
     for name in installed():
         try:
-            specs.append(load_environment(name))
+            specs.append(load_environment(name, score))
         except EnvportError as error:
             unloadable.append(Unloadable(name, str(error)))
     return specs, unloadable

@@ -19,6 +19,7 @@ from envport.cli.serve_options import (
     CapacityOptions,
     ClusterOptions,
     LoggingOptions,
+    ScoringOptions,
     settings_of,
 )
 from envport.cli.summary import first_line
@@ -45,6 +46,7 @@ def serve(
     *,
     address: AddressOptions,
     access: AccessOptions,
+    scoring: ScoringOptions,
     capacity: CapacityOptions,
     cluster: ClusterOptions,
     logs: LoggingOptions,
@@ -54,7 +56,10 @@ def serve(
     Without tokens, only this machine can reach the gateway.
     """
     configure_logging(logs.log_level, logs.log_format)
-    specs, unloadable = load_installed() if not references else ([load_environment(it) for it in references], [])
+    score = scoring.score
+    specs, unloadable = (
+        ([load_environment(it, score) for it in references], []) if references else load_installed(score)
+    )
     settings = settings_of(address, access, capacity, cluster, logs)
     with exporting_traces(os.environ):
         service = Service(settings, specs, os.environ)

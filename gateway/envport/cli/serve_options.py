@@ -16,7 +16,15 @@ from envport.errors import ConfigurationError
 from envport.serving import RaySettings, Settings
 from envport.telemetry.logs import LogFormat, LogLevel
 
-__all__ = ["AccessOptions", "AddressOptions", "CapacityOptions", "ClusterOptions", "LoggingOptions", "settings_of"]
+__all__ = [
+    "AccessOptions",
+    "AddressOptions",
+    "CapacityOptions",
+    "ClusterOptions",
+    "LoggingOptions",
+    "ScoringOptions",
+    "settings_of",
+]
 
 _DEFAULTS = Limits()
 
@@ -89,6 +97,20 @@ class AccessOptions(OptionGroup):
     ] = ()
     public_url: Annotated[
         str | None, typer.Option(metavar="URL", help="Address as clients see it, if a proxy stands in front.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class ScoringOptions(OptionGroup):
+    """How episodes are scored."""
+
+    score: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FUNCTION",
+            help="package.module:function or ./file.py:function that scores the final state of every episode, in place "
+            "of the environment's own score().",
+        ),
     ] = None
 
 
