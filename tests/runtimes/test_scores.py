@@ -119,17 +119,6 @@ def await_once(info: EpisodeInfo) -> bool:
     return info.rewards.count(info.score) == 1
 
 
-async def test_an_idle_episode_without_a_score_stays_masked():
-    clock = ManualClock()
-    async with serving(EnvironmentDefinition("unjudged", Unjudged), clock=clock, idle_seconds=20) as table:
-        episode = await open_episode(table, "unjudged")
-        await play(episode, "step")
-        await clock.advance(30)
-        await gone(table)
-    assert episode.outcome is not None
-    assert (episode.outcome.reason, episode.outcome.infrastructure, episode.reward) == ("expired", True, None)
-
-
 async def test_the_last_answer_does_not_wait_for_the_score():
     async with serving(SLOWLY) as table:
         episode = await open_episode(table, "slowly")

@@ -79,8 +79,8 @@ class RolloutPlayer:
             try:
                 self.score.finish(await self._connection.source.finish(self.episode))
             except (GatewayUnreachable, UnknownEpisode) as error:
-                self.score.outcome = LOST
-                raise EpisodeFailed(f"The episode was lost: {error}") from error
+                self.score.outcome = lost_to(error)
+                raise EpisodeFailed(f"The episode was lost: {error}", "infrastructure") from error
             finally:
                 await self.close()
         return self.score.total(self.info.reward)
