@@ -32,6 +32,7 @@ from agent import towards_the_ball  # noqa: E402
 @pytest.fixture(scope="module")
 def gateway() -> Any:
     specs = [load("catch"), load("counter"), load("showcase"), EnvironmentDefinition("tracked", Tracked, {})]
+    specs += [load("scored_environments:Judged"), load("scored_environments:Judged?score=error", "judged-badly")]
     with secured(*specs, EnvironmentDefinition("stubborn", Stubborn, {})) as serving:
         yield serving
 
@@ -144,6 +145,22 @@ def test_a_refusal_is_read_in_the_gateway_s_own_words(gateway: RunningGateway):
     (answer,) = [message for message in log.samples[0].messages if isinstance(message, ChatMessageTool)]
     assert answer.error is not None
     assert answer.error.message == """Argument 'direction' is "up"; it has to be one of "left", "stay", "right"."""
+
+
+def test_a_model_that_stops_is_scored_by_what_it_leaves_behind(gateway: RunningGateway):
+    """Also where a limit stops it; and where the score breaks, it has none."""
+
+    def once(messages: list[Any], tools: list[Any]) -> ModelOutput:
+        return says("I am done.") if messages[-1].role == "tool" else calls(("count", {}))
+
+    def always(messages: list[Any], tools: list[Any]) -> ModelOutput:
+        return calls(("count", {}))
+
+    for model, limits, reward in ((once, {}, 11.0), (always, {"message_limit": 5}, 22.0)):
+        result = result_of(address(gateway, "judged"), model=scripted(model), num_tasks=1, limits=limits)
+        assert [one.reward for one in result.played] == [reward]
+    broken = result_of(address(gateway, "judged-badly"), model=scripted(once), num_tasks=1)
+    assert (len(broken.played), len(broken.lost)) == (0, 1)
 
 
 def test_a_model_that_exceeds_its_limits_is_scored(gateway: RunningGateway):
