@@ -54,7 +54,7 @@ class Gateway:
             `runtime`.
 
     Raises:
-        ConfigurationError: Two environments have the same name, or there is no environment.
+        ConfigurationError: Two environments have the same name, one cannot be served, or there is no environment.
     """
 
     def __init__(
@@ -185,6 +185,7 @@ def _by_name(environments: Iterable[EnvironmentDefinition]) -> dict[str, Environ
     for spec in environments:
         if spec.name in served:
             raise ConfigurationError(f"two environments are named {spec.name!r}; serve one as NAME=REFERENCE")
+        spec.check()
         served[spec.name] = spec
     if not served:
         raise ConfigurationError("there is no environment to serve")

@@ -78,7 +78,8 @@ def resolve(spec: EnvironmentDefinition, choice: Choice) -> EpisodeStart:
         if task is not None:
             raise InvalidRequest(f"environment {spec.name!r} has no tasks, so no task can be chosen by index")
         return EpisodeStart(seed)
-    index = Random(seed).randrange(spec.num_tasks(split)) if task is None else task
+    # A split without tasks has no index to draw; `spec.task` then says so.
+    index = Random(seed).randrange(spec.num_tasks(split) or 1) if task is None else task
     return EpisodeStart(seed, split, spec.task(split, index), index)
 
 
