@@ -189,6 +189,7 @@ class Episode:
 
         Raises:
             UnknownTool: There is no such tool.
+            InvalidRequest: The latest call had this id, but another tool or other arguments.
             UnknownEpisode: It was closed or has expired.
             EpisodeOver: It has ended.
             InvalidArguments: The arguments break the schema; the environment was not touched.
@@ -200,13 +201,14 @@ class Episode:
         try:
             async with self._turn:
                 if call_id is not None and self._play.last.is_of(call_id):
-                    return self._play.last.given()
+                    return self._play.last.given(tool, arguments)
                 self._check_running()
                 # A call that has begun is finished and recorded, even if its caller disconnects.
                 result: CallResult | None = None
                 with anyio.CancelScope(shield=True):
                     step = self._step(tool, arguments, progress)
-                    result = await (step if call_id is None else self._play.last.keep(call_id, step))
+                    kept = step if call_id is None else self._play.last.keep(call_id, tool, arguments, step)
+                    result = await kept
                 assert result is not None
                 return result
         finally:
