@@ -128,6 +128,15 @@ class Episode:
         return self._callers > 0
 
     @property
+    def forgotten(self) -> bool:
+        """Whether players are told that there is no such episode: it was closed or has expired."""
+        return self.status in GONE and not self._shut_down
+
+    @property
+    def _shut_down(self) -> bool:
+        return self.outcome is not None and self.outcome.reason == "shutdown"
+
+    @property
     def prompt(self) -> str:
         """The instructions for the player: the task's prompt, or else the environment's description."""
         task = self.start.task
@@ -157,13 +166,12 @@ class Episode:
         Raises:
             UnknownEpisode: It was closed or has expired.
             InvalidRequest: The environment refused the task or seed; the episode has ended as failed.
-            EpisodeFailed: The environment broke; the episode has ended as failed.
+            EpisodeFailed: The environment broke; the episode has ended as failed. Or the gateway was shut down.
         """
         self._callers += 1
         try:
             async with self._turn:
-                if self.status in GONE:
-                    raise UnknownEpisode
+                self._check_there()
                 await admit(self)
                 # After half a reset, the episode could be neither played nor reaped.
                 with anyio.CancelScope(shield=True):
@@ -193,7 +201,7 @@ class Episode:
             UnknownEpisode: It was closed or has expired.
             EpisodeOver: It has ended.
             InvalidArguments: The arguments break the schema; the environment was not touched.
-            EpisodeFailed: The environment broke; the episode has ended as failed.
+            EpisodeFailed: The environment broke; the episode has ended as failed. Or the gateway was shut down.
         """
         if tool not in self.spec.tools:
             raise UnknownTool(f"Unknown tool: {tool}")
@@ -283,9 +291,18 @@ class Episode:
             raise RuntimeError(f"episode {self.handle}: {self.status} cannot become {status}")
         self.status = status
 
-    def _check_running(self) -> None:
+    def _check_there(self) -> None:
+        if self._shut_down:
+            # Not `EpisodeOver`: the episode was cut short, so its rewards so far must not count as its score.
+            raise EpisodeFailed(
+                "The gateway was shut down, and the episode ended with it. This is not the fault of your call. Start "
+                "a new episode when the gateway runs again, or ask whoever gave you this address to open another one."
+            )
         if self.status in GONE:
             raise UnknownEpisode
+
+    def _check_running(self) -> None:
+        self._check_there()
         if self.status != "running":
             outcome = self.outcome
             how = outcome.message if outcome is not None else "It has not started."

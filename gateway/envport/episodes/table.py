@@ -258,7 +258,7 @@ class Episodes:
 
     def _playable(self, handle: str, principal: str) -> Episode:
         episode = self.episode(handle, principal)
-        if episode.status in GONE:
+        if episode.forgotten:
             raise UnknownEpisode
         return episode
 
