@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -627,6 +629,41 @@ async def test_shutting_down_closes_everything() -> None:
     assert one.outcome is not None
     assert (one.outcome.reason, one.outcome.fault) == ("shutdown", "infrastructure")
     assert two.status == "terminated"
+
+
+@pytest.mark.parametrize("end", ["close", "stop"])
+async def test_an_ended_episode_keeps_no_large_task_of_its_caller(end: str) -> None:
+    async with episodes() as table:
+        task = Task(id="mine", prompt="Do mine.", metadata={"text": "x" * 2**20})
+        kept = weakref.ref(task)
+        episode = await opened(table, task=task)
+        assert episode.info().task == task
+        await (close_episode(table, episode) if end == "close" else episode.call("stop", {"how": "terminated"}))
+        del task
+        await anyio.wait_all_tasks_blocked()
+        gc.collect()
+        assert kept() is None
+        info = episode.info()
+        assert (info.task, info.task_index, info.seed) == (Task(id="mine"), None, episode.start.seed)
+        if end == "stop":
+            with pytest.raises(InvalidRequest, match=r"more than 16 KiB is not kept .* give the task again"):
+                await start_over(table, episode)
+            await start_over(table, episode, task=Task(id="next"))
+            assert (episode.status, episode.info().task) == ("running", Task(id="next"))
+
+
+async def test_an_ended_episode_still_tells_its_task_and_can_start_over_with_it() -> None:
+    async with episodes() as table:
+        small = Task(id="mine", prompt="Do mine.", metadata={"answer": 42})
+        for choice in ({"task": 3}, {"task": small}):
+            episode = await opened(table, **choice)
+            before, prompt = episode.info(), episode.prompt
+            await episode.call("stop", {"how": "terminated"})
+            after = episode.info()
+            assert (after.split, after.task, after.task_index) == (before.split, before.task, before.task_index)
+            assert episode.prompt == prompt
+            await start_over(table, episode)
+            assert (episode.status, episode.info().task) == ("running", before.task)
 
 
 # Starting over.

@@ -139,7 +139,7 @@ class Episode:
     @property
     def prompt(self) -> str:
         """The instructions for the player: the task's prompt, or else the environment's description."""
-        task = self.start.task
+        task = self.start.known(self.spec).task
         return task.prompt if task is not None and task.prompt else self.spec.description
 
     async def open(self) -> None:
@@ -254,7 +254,7 @@ class Episode:
 
     def info(self) -> EpisodeInfo:
         """The state of the episode, for the control plane."""
-        play, start = self._play, self.start
+        play, start = self._play, self.start.known(self.spec)
         expires_in = None
         if self.status not in GONE:
             idle = self._clock.monotonic() - self.last_used
@@ -432,6 +432,7 @@ class Episode:
 
     async def _retire(self) -> None:
         await self._release_worker()
+        self.start = self.start.kept()
         self._context.released(self)
 
     async def _release_worker(self) -> None:
