@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import anyio
 
 from envport.clock import Clock
+from envport.episodes.callers import Turn
 from envport.episodes.faults import Fault, close_worker
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult, PlayRecord
@@ -112,7 +113,7 @@ class Episode:
         self._ended_at: float | None = None
         self._worker: Worker | None = None
         self._lost: WorkerLost | None = None
-        self._turn = anyio.Lock(fast_acquire=True)
+        self._turn = Turn(context.limits.wait_seconds)
         self._play = PlayRecord(handle, context.trajectories)
         self._resets = 0
         self._callers = 0
@@ -126,6 +127,11 @@ class Episode:
     def busy(self) -> bool:
         """Whether a call is running or waiting for its turn."""
         return self._callers > 0
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for their turn."""
+        return self._turn.waiting
 
     @property
     def forgotten(self) -> bool:
@@ -200,6 +206,7 @@ class Episode:
             InvalidRequest: The latest call had this id, but another tool or other arguments.
             UnknownEpisode: It was closed or has expired.
             EpisodeOver: It has ended.
+            EpisodeBusy: An earlier call is still running, although its caller has left.
             InvalidArguments: The arguments break the schema; the environment was not touched.
             EpisodeFailed: The environment broke; the episode has ended as failed. Or the gateway was shut down.
         """
@@ -207,7 +214,8 @@ class Episode:
             raise UnknownTool(f"Unknown tool: {tool}")
         self._callers += 1
         try:
-            async with self._turn:
+            await self._turn.take(tool, call_id)
+            try:
                 if call_id is not None and self._play.last.is_of(call_id):
                     return self._play.last.given(tool, arguments)
                 self._check_running()
@@ -219,6 +227,8 @@ class Episode:
                     result = await kept
                 assert result is not None
                 return result
+            finally:
+                self._turn.give_back()
         finally:
             self._callers -= 1
             self.touch()

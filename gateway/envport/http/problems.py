@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse
 
 from envport.errors import (
     AtCapacity,
+    CallerLeft,
     EnvportError,
     EpisodeFailed,
     EpisodeOver,
@@ -41,6 +42,8 @@ _STATUS: dict[type[EnvportError], int] = {
     RequestError: 422,
     AtCapacity: 503,
     EpisodeFailed: 502,
+    # Only the access log shows this. nginx uses the same number.
+    CallerLeft: 499,
 }
 
 

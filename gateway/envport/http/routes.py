@@ -2,6 +2,7 @@
 
 from collections.abc import MutableMapping
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from starlette.responses import PlainTextResponse
 
 from envport.access import ANYONE, Access, Principal
-from envport.episodes import EpisodeTable, Opening, OpenRequest
+from envport.episodes import EpisodeTable, Opening, OpenRequest, while_connected
 from envport.http.problems import add_error_handlers
 from envport.registry import EnvironmentDefinition
 from envport.types import (
@@ -203,7 +204,12 @@ async def list_tasks(
 async def open_episode(body: OpenFields, request: Request, plane: Plane, caller: CallingPrincipal) -> OpenedEpisode:
     """Open an episode. If there is no room, it waits for a bounded time, then answers 503 with Retry-After."""
     asked = OpenRequest(body.environment, caller.name, body.choice, body.reward_in_meta)
-    opening = await plane.table.open(asked)
+    opening = await while_connected(
+        # Nobody but the client that left would know the handle.
+        request.receive,
+        partial(plane.table.open, asked),
+        lambda unread: plane.table.close(unread.handle, caller.name),
+    )
     token = plane.access.mint(caller, opening.handle) if body.mint_token else None
     return plane.opened(request, opening, token)
 
