@@ -79,8 +79,8 @@ class Gateway:
                 _by_name(environments), limits, clock, trajectories, runtime, observer=self._metrics.observer
             )
         self.table: EpisodeTable = WatchedTable(table, self._metrics.observer, clock)
-        self._metrics.look_at(self.table, episodes)
         self._mcp = McpSurface(self.table)
+        self._metrics.look_at(self.table, episodes, lambda: self._mcp.sessions)
         self._plane = ControlPlane(self.table, self.access, self._metrics, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), _MAX_BODY)
         self._entry: ASGIApp = self._http
