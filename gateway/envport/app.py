@@ -10,7 +10,7 @@ from importlib.metadata import version
 from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from envport.access import Access, HostPolicy, Principal
 from envport.access import Scope as AccessScope
@@ -147,6 +147,11 @@ class Gateway:
     async def _serve(
         self, endpoint: Endpoint | None, principal: Principal, scope: Scope, receive: Receive, send: Send
     ) -> None:
+        if scope["method"] == "POST":
+            whole = await _received(receive)
+            if whole is None:
+                return
+            receive = whole
         if endpoint is not None:
             await self._mcp.handle(endpoint, principal, scope, receive, send)
             return
@@ -178,6 +183,28 @@ class Gateway:
             await send({"type": f"lifespan.{'shutdown' if started else 'startup'}.failed", "message": "see the log"})
             raise
         await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _received(receive: Receive) -> Receive | None:
+    """Wait for the body of a request, and return a channel that gives it again; `None` if the client left before.
+
+    Both surfaces take a client that leaves within its body for an error of their own, and log a traceback.
+    """
+    messages = [await receive()]
+    size = len(messages[0].get("body", b""))
+    # A body that is too large is passed on, to be refused.
+    while messages[-1].get("more_body", False) and size <= _MAX_BODY:
+        messages.append(await receive())
+        size += len(messages[-1].get("body", b""))
+    if messages[-1]["type"] == "http.disconnect":
+        return None
+    left = iter(messages)
+
+    async def again() -> Message:
+        message = next(left, None)
+        return message if message is not None else await receive()
+
+    return again
 
 
 def _by_name(environments: Iterable[EnvironmentDefinition]) -> dict[str, EnvironmentDefinition]:
