@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from envport.access import Access, HostPolicy, Principal
@@ -120,13 +120,15 @@ class Gateway:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = _gate_headers(scope)
         if headers is None:
-            await Response("A header that names who asks, or for what, is there twice", 400)(scope, receive, send)
+            await PlainTextResponse("A header that names who asks, or for what, is there twice", 400)(
+                scope, receive, send
+            )
             return
         if not self._hosts.allows_host(headers.get("host")):
-            await Response("This gateway does not answer for that Host", 421)(scope, receive, send)
+            await PlainTextResponse("This gateway does not answer for that Host", 421)(scope, receive, send)
             return
         if not self._hosts.allows_origin(headers.get("origin")):
-            await Response("This gateway does not answer pages of that Origin", 403)(scope, receive, send)
+            await PlainTextResponse("This gateway does not answer pages of that Origin", 403)(scope, receive, send)
             return
         endpoint = Endpoint.of(scope["path"], headers.get("envport-episode"))
         try:
