@@ -769,6 +769,37 @@ async def test_closing_while_a_reset_waits_for_room_keeps_no_place() -> None:
 # Expiring.
 
 
+class Moody(Play):
+    """Breaks the limit that the reaper looks at."""
+
+    broken: bool = False
+
+    @property
+    def max_seconds(self) -> float | None:  # type: ignore[override]
+        if type(self).broken:
+            raise RuntimeError("no limit today")
+        return None
+
+
+async def test_an_episode_that_cannot_be_reaped_keeps_no_other_from_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    specs = {"moody": EnvironmentDefinition("moody", Moody), "play": EnvironmentDefinition("play", Play)}
+    table = Episodes(specs, Limits(idle_seconds=60), clock)
+    async with table.run():
+        broken, other = await opened(table, "moody"), await opened(table)
+        monkeypatch.setattr(Moody, "broken", True)
+        for _ in range(30):
+            await clock.advance(3)
+        assert (broken.status, other.status) == ("running", "expired")
+        monkeypatch.setattr(Moody, "broken", False)
+        await clock.advance(3)
+        assert broken.status == "expired"
+    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert said == [f"episode {broken.handle} cannot be reaped"]
+
+
 async def test_an_episode_that_idles_expires_and_is_forgotten_later() -> None:
     clock = ManualClock()
     async with episodes(clock, idle_seconds=100) as table:
