@@ -168,6 +168,7 @@ async def test_after_a_drain_players_are_told_that_the_gateway_was_shut_down(era
                 gateway.run(lambda: gateway.gateway.table.drain(0))
                 refused = await agent.call_tool("count", {})
                 assert (refused.is_error, (refused.meta or {})["envport/error"]) == (True, "episode_failed")
+                assert (refused.meta or {})["envport/fault"] == "infrastructure"
                 said = "The gateway was shut down, and the episode ended with it. This is not the fault of your call."
                 assert text(refused).startswith(said)
                 assert "open another one" in text(refused)

@@ -306,7 +306,8 @@ class Episode:
             # Not `EpisodeOver`: the episode was cut short, so its rewards so far must not count as its score.
             raise EpisodeFailed(
                 "The gateway was shut down, and the episode ended with it. This is not the fault of your call. Start "
-                "a new episode when the gateway runs again, or ask whoever gave you this address to open another one."
+                "a new episode when the gateway runs again, or ask whoever gave you this address to open another one.",
+                "infrastructure",
             )
         if self.status in GONE:
             raise UnknownEpisode

@@ -29,6 +29,7 @@ from envport.errors import (
     UnknownEpisode,
     UnknownTask,
 )
+from envport.types import FaultOwner
 
 __all__ = ["ANYWHERE", "Problem", "add_error_handlers", "describe_refusals", "problem", "refusals"]
 
@@ -55,6 +56,7 @@ class ProblemDetail(BaseModel):
     code: str = Field(description="Code of the error, such as `unknown_episode`.")
     message: str = Field(description="What was wrong and what is allowed, for people to read.")
     retry_after: float | None = Field(None, description="Seconds to wait before trying again. With 503 only.")
+    fault: FaultOwner | None = Field(None, description="Who owns the fault that ended the episode.")
 
 
 class Problem(BaseModel):
