@@ -160,7 +160,8 @@ class Environment:
         max_steps: An episode is truncated after this many tool calls; `None` for no limit.
         max_seconds: An episode is truncated this many seconds after its reset; `None` for no limit.
         call_seconds: Seconds that a tool call may take; `None` for no limit. Only `process` can stop a tool that
-            is not async. `thread` leaves it running in its thread, and `inline` has to wait for it.
+            is not async. `thread` leaves it running in its thread, and `inline` has to wait for it. An async tool is
+            cancelled; one that ignores that is left running in the event loop. The episode has ended in each case.
         reset_seconds: The same for creating and resetting the environment.
         score_seconds: Seconds that `score`, or the function of `envport serve --score`, may take. The same holds for
             `final_state`.

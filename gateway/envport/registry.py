@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 from urllib.parse import parse_qsl
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
+from pydantic_core import to_jsonable_python
 
 from envport.environment import Environment, TaskSource
 from envport.errors import (
@@ -28,6 +29,7 @@ from envport.modules import import_module, module_at
 from envport.scoring import Scorer
 from envport.tools.arguments import describe_allowed
 from envport.tools.schema import ToolSpec, documentation, fingerprint, tools_of
+from envport.tools.writable import why_unwritable
 from envport.types import Task
 
 __all__ = ["GROUP", "EnvironmentDefinition", "installed", "load", "served"]
@@ -105,8 +107,26 @@ class EnvironmentDefinition:
 
     @cached_property
     def splits(self) -> Mapping[str, TaskSource]:
-        """The environment's tasks by split."""
-        return self.prototype.splits()
+        """The environment's tasks by split.
+
+        Raises:
+            InvalidEnvironment: `splits()` returns something else.
+        """
+        return _checked_splits(self.prototype.splits(), f"environment {self.name!r}: splits()")
+
+    def check(self) -> None:
+        """Check everything that a gateway shows of the environment, so that mistakes are reported at start-up.
+
+        Raises:
+            InvalidEnvironment: The tools, the splits or the description break the authoring contract.
+            InvalidOption: An option cannot be shown.
+        """
+        _ = self.listing, self.splits
+        if (why := why_unwritable(self.description)) is not None:
+            raise InvalidEnvironment(f"environment {self.name!r}: its docstring cannot be shown: {why}")
+        for key, value in self.options.items():
+            if (why := why_unwritable(to_jsonable_python(value, fallback=repr))) is not None:
+                raise InvalidOption(f"environment {self.name!r}: option {key!r} cannot be shown: {why}")
 
     def num_tasks(self, split: str) -> int:
         """The number of tasks in a split.
@@ -123,6 +143,8 @@ class EnvironmentDefinition:
             UnknownTask: There is no such split or index.
         """
         source = self._source(split)
+        if not len(source):
+            raise UnknownTask(f"split {split!r} of {self.name!r} has no tasks")
         if not 0 <= index < len(source):
             raise UnknownTask(f"split {split!r} of {self.name!r} has no task {index}; allowed: 0 to {len(source) - 1}")
         return _as_task(source[index], split, index)
@@ -153,9 +175,32 @@ def served(environments: Mapping[str, EnvironmentDefinition], name: str) -> Envi
         raise UnknownEnvironment(f"there is no environment {name!r} here; served: {names}") from None
 
 
+def _checked_splits(splits: Any, where: str) -> Mapping[str, TaskSource]:
+    if not isinstance(splits, Mapping):
+        raise InvalidEnvironment(
+            f"{where} returned a {type(splits).__name__}; it has to return a mapping from the name of each split to "
+            'its tasks, such as {"train": tasks}'
+        )
+    for name, source in cast("Mapping[Any, Any]", splits).items():
+        if not isinstance(name, str) or not name or why_unwritable(name) is not None:
+            raise InvalidEnvironment(f"{where}: {name!r} cannot name a split; use a text that is not empty")
+        kind = type(source).__name__
+        indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+        if not indexed or isinstance(source, str | bytes | Mapping):
+            raise InvalidEnvironment(
+                f"{where}: split {name!r} is a {kind}; it has to have len() and [index], such as a "
+                "list of tasks or a datasets.Dataset"
+            )
+    return cast("Mapping[str, TaskSource]", splits)
+
+
 def _as_task(item: Task | Mapping[str, Any], split: str, index: int) -> Task:
     if isinstance(item, Task):
         return item
+    if not isinstance(item, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidEnvironment(
+            f"task {index} of split {split!r} is a {type(item).__name__}; it has to be a Task or a mapping"
+        )
     metadata = {str(key): value for key, value in item.items() if key not in ("id", "prompt")}
     return Task(id=str(item.get("id", f"{split}/{index}")), prompt=str(item.get("prompt") or ""), metadata=metadata)
 
@@ -189,8 +234,7 @@ def load(reference: str, name: str | None = None, score: str | None = None) -> E
         )
     scorer = Scorer.find(score) if score is not None else None
     spec = EnvironmentDefinition(served, cls, _options(cls, served, query), scorer)
-    # Read the tools now, so that mistakes in them are reported at start-up.
-    _ = spec.listing, spec.splits
+    spec.check()
     return spec
 
 

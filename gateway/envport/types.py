@@ -252,7 +252,8 @@ class EpisodeInfo(_Wire):
         episode_id: The handle.
         environment: Name of the environment.
         split: The split of the task, if it came from one.
-        task: The task, if the environment has tasks.
+        task: The task, if the environment has tasks. After the end of the episode, only the `id` is kept of a task that
+            was given in the request and has more than 16 KiB.
         task_index: Index of the task in its split, if it was chosen by index.
         seed: The seed that the episode was reset with; `None` if the machine that knew it was lost.
         status: Status of the episode.

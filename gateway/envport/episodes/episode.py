@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import anyio
 
+from envport.episodes.callers import Turn
 from envport.episodes.context import EpisodeContext
 from envport.episodes.faults import Fault, close_worker
 from envport.episodes.lifecycle import Lifecycle
@@ -88,7 +89,7 @@ class Episode:
         self._worker: Worker | None = None
         self._scoring = False
         self._lost: WorkerLost | None = None
-        self._turn = anyio.Lock(fast_acquire=True)
+        self._turn = Turn(context.limits.wait_seconds)
         self._play = PlayRecord(handle, context.trajectories)
         self._resets = 0
         self._callers = 0
@@ -114,9 +115,23 @@ class Episode:
         return self._callers > 0
 
     @property
+    def waiting(self) -> int:
+        """How many calls wait for their turn."""
+        return self._turn.waiting
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether players are told that there is no such episode: it was closed or has expired."""
+        return self.status in GONE and not self._shut_down
+
+    @property
+    def _shut_down(self) -> bool:
+        return self.outcome is not None and self.outcome.reason == "shutdown"
+
+    @property
     def prompt(self) -> str:
         """The instructions for the player: the task's prompt, or else the environment's description."""
-        task = self.start.task
+        task = self.start.known(self.spec).task
         return task.prompt if task is not None and task.prompt else self.spec.description
 
     async def open(self) -> None:
@@ -143,13 +158,12 @@ class Episode:
         Raises:
             UnknownEpisode: It was closed or has expired.
             InvalidRequest: The environment refused the task or seed; the episode has ended as failed.
-            EpisodeFailed: The environment broke; the episode has ended as failed.
+            EpisodeFailed: The environment broke; the episode has ended as failed. Or the gateway was shut down.
         """
         self._callers += 1
         try:
             async with self._turn:
-                if self.status in GONE:
-                    raise UnknownEpisode
+                self._check_there()
                 await admit(self)
                 # After half a reset, the episode could be neither played nor reaped.
                 with anyio.CancelScope(shield=True):
@@ -175,28 +189,34 @@ class Episode:
 
         Raises:
             UnknownTool: There is no such tool.
+            InvalidRequest: The latest call had this id, but another tool or other arguments.
             UnknownEpisode: It was closed or has expired.
             EpisodeOver: It has ended.
+            EpisodeBusy: An earlier call is still running, although its caller has left.
             InvalidArguments: The arguments break the schema; the environment was not touched.
-            EpisodeFailed: The environment broke; the episode has ended as failed.
+            EpisodeFailed: The environment broke; the episode has ended as failed. Or the gateway was shut down.
         """
         if tool not in self.spec.tools:
             raise UnknownTool(f"Unknown tool: {tool}")
         if self._scoring:
             # Its turn would come after the score, and the answer does not depend on that.
-            return self._given(call_id)
+            return self._given(tool, arguments, call_id)
         self._callers += 1
         try:
-            async with self._turn:
+            await self._turn.take(tool, call_id)
+            try:
                 if self.status != "running" or (call_id is not None and self._play.last.is_of(call_id)):
-                    return self._given(call_id)
+                    return self._given(tool, arguments, call_id)
                 # A call that has begun is finished and recorded, even if its caller disconnects.
                 result: CallResult | None = None
                 with anyio.CancelScope(shield=True):
                     step = self._step(tool, arguments, progress)
-                    result = await (step if call_id is None else self._play.last.keep(call_id, step))
+                    kept = step if call_id is None else self._play.last.keep(call_id, tool, arguments, step)
+                    result = await kept
                 assert result is not None
                 return result
+            finally:
+                self._turn.give_back()
         finally:
             self._callers -= 1
             self.touch()
@@ -248,7 +268,7 @@ class Episode:
 
     def info(self) -> EpisodeInfo:
         """The state of the episode, for the control plane."""
-        play, start = self._play, self.start
+        play, start = self._play, self.start.known(self.spec)
         expires_in = None
         if self.status not in GONE:
             idle = self._clock.monotonic() - self.last_used
@@ -293,12 +313,11 @@ class Episode:
             return None
         return self._play.reward(self.spec.cls.reward)
 
-    def _given(self, call_id: str | None) -> CallResult:
+    def _given(self, tool: str, arguments: Mapping[str, Any], call_id: str | None) -> CallResult:
         """The answer to a call that is not played: the one that was given before, or that the episode is over."""
         if call_id is not None and self._play.last.is_of(call_id):
-            return self._play.last.given()
-        if self.status in GONE:
-            raise UnknownEpisode
+            return self._play.last.given(tool, arguments)
+        self._check_there()
         over = self._life.over
         how = over.message if over is not None else "It has not started."
         raise EpisodeOver(
@@ -306,6 +325,17 @@ class Episode:
             "where the tool list has it, or ask whoever gave you this address to open another episode.",
             over.fault if over is not None else None,
         )
+
+    def _check_there(self) -> None:
+        if self._shut_down:
+            # Not `EpisodeOver`: the episode was cut short, so its rewards so far must not count as its score.
+            raise EpisodeFailed(
+                "The gateway was shut down, and the episode ended with it. This is not the fault of your call. Start "
+                "a new episode when the gateway runs again, or ask whoever gave you this address to open another one.",
+                "infrastructure",
+            )
+        if self.status in GONE:
+            raise UnknownEpisode
 
     async def _start_over(self, start: EpisodeStart) -> None:
         await self._release_worker()
@@ -426,6 +456,7 @@ class Episode:
 
     async def _retire(self) -> None:
         await self._release_worker()
+        self.start = self.start.kept()
         self._context.released(self.subject)
 
     async def _score(self, ending: Outcome) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, cast
 
 import jsonschema
@@ -15,11 +16,11 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
 from envport.environment import ToolHints
-from envport.episodes import EpisodeTable, Found, Opening, OpenRequest
+from envport.episodes import EpisodeTable, Found, Opening, OpenRequest, while_connected
 from envport.errors import EnvportError, InvalidArguments, InvalidRequest, UnknownEpisode, UnknownTool
 from envport.mcp.exact import ExactResults
 from envport.mcp.players import FixedEpisode, PlayerOf, SessionEpisodes
-from envport.mcp.progress import playing
+from envport.mcp.progress import playing, receiving
 from envport.mcp.results import opening_blocks, prompt_messages, tool_error, tool_result
 from envport.registry import EPISODE_ID, START_EPISODE, EnvironmentDefinition
 from envport.telemetry.mcp_server import WhenTraced
@@ -241,7 +242,11 @@ class SharedServer(_EnvironmentServer):
 
     async def _open(self, ctx: Context, arguments: Mapping[str, Any]) -> Opening:
         player = self._player_of(ctx)
-        opening = await self._table.open(OpenRequest(self._spec.name, player.principal.name, Choice(**arguments)))
+        name = player.principal.name
+        asked = OpenRequest(self._spec.name, name, Choice(**arguments))
+        opening = await while_connected(
+            receiving(ctx), partial(self._table.open, asked), lambda unread: self._table.close(unread.handle, name)
+        )
         self._sessions.remember(player.session, opening.handle)
         return opening
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import threading
@@ -28,6 +29,8 @@ SCORING = "Scoring the final state"
 """What is done, for messages."""
 
 _BLOCKED_SECONDS = 0.5
+# After its cancellation, time for a coroutine to clean up before its environment is closed.
+_UNWIND_SECONDS = 0.2
 
 
 def overdue(what: str, seconds: float | None) -> WorkerLost:
@@ -153,9 +156,45 @@ class _InlineWorker:
         result = work()
         if not inspect.isawaitable(result):
             return result
-        with anyio.move_on_after(seconds):
+        if seconds is None:
             return await result
+        # In a task of its own, because code that ignores its cancellation would delay the answer.
+        task = asyncio.ensure_future(result)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=seconds)
+        except BaseException:
+            await self._stop(task, what)
+            raise
+        if done:
+            return task.result()
+        await self._stop(task, what)
         raise overdue(what, seconds)
+
+    async def _stop(self, task: asyncio.Future[Any], what: str) -> None:
+        """Cancel a task, and leave it running if it does not end soon."""
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait({task}, timeout=_UNWIND_SECONDS)
+        task.add_done_callback(_forget)
+        if not task.done():
+            _left_running.add(task)
+            logger.warning(
+                "environment %s: %s was cancelled, but runs on in the event loop. Let asyncio.CancelledError pass, "
+                'or set runtime = "process", whose calls can be stopped.',
+                self._instance.name,
+                what[:1].lower() + what[1:],
+            )
+
+
+_left_running: set[asyncio.Future[Any]] = set()
+"""Cancelled tasks that have not ended. The event loop itself keeps only weak references to them."""
+
+
+def _forget(task: asyncio.Future[Any]) -> None:
+    _left_running.discard(task)
+    if not task.cancelled():
+        # Retrieve the exception, so that asyncio does not log it: the fault has been reported already.
+        task.exception()
 
 
 class _ThreadWorker(_InlineWorker):
