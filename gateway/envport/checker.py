@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from referencing.jsonschema import EMPTY_REGISTRY
 
 from envport.environment import Environment
-from envport.errors import InvalidArguments, InvalidEnvironment, ToolError
+from envport.errors import InvalidArguments, InvalidEnvironment, InvalidRequest, ToolError
 from envport.registry import EnvironmentDefinition, load
 from envport.runtimes import StepResult, Worker, runtime_for
 from envport.tools.sampling import ArgumentSampler
@@ -224,7 +224,30 @@ def _check_splits(spec: EnvironmentDefinition, report: CheckReport) -> Iterator[
                 json.dumps(task.model_dump(mode="json"), allow_nan=False)
             except (ValueError, TypeError) as error:
                 report.error("splits", f"split {name!r}: task {task.id!r} cannot be sent as JSON: {error}")
+        if spec.tools_vary:
+            _check_task_tools(spec, tasks, report)
         yield from (tasks[0], tasks[-1])
+
+
+def _check_task_tools(spec: EnvironmentDefinition, tasks: Sequence[Task], report: CheckReport) -> None:
+    another = EnvironmentDefinition(spec.name, spec.cls, spec.options)
+    checked = dict(spec.tools)
+    for task in tasks:
+        try:
+            tools, again = spec.toolset_for(task), another.toolset_for(task)
+        except (InvalidEnvironment, InvalidRequest) as error:
+            report.error("tools", f"the tools of task {task.id!r} cannot be told: {error}")
+            return
+        if tools.listing != again.listing or tools.listing != spec.toolset_for(task).listing:
+            report.error(
+                "tools",
+                f"task {task.id!r} has other tools when they are asked for again; they have to depend on the task and "
+                "the options only",
+            )
+        for name, tool in tools.tools.items():
+            if checked.get(name) is not tool:
+                checked[name] = tool
+                _check_tool(tool, report)
 
 
 async def _check_close(spec: EnvironmentDefinition, report: CheckReport) -> None:
@@ -252,7 +275,8 @@ class _Trial:
         self._seed = seed
         self._steps = steps
         self._rng = Random(seed)
-        self._samplers = {name: ArgumentSampler(tool.input_schema) for name, tool in spec.tools.items()}
+        self._tools = spec.toolset_for(task).tools
+        self._samplers = {name: ArgumentSampler(tool.input_schema) for name, tool in self._tools.items()}
 
     async def run(self) -> None:
         runtime = runtime_for(self._spec.cls.runtime)
@@ -287,7 +311,7 @@ class _Trial:
 
     async def _step(self, first: Worker, second: Worker, noise: Worker) -> bool:
         """Make one call with each instance, and return whether the episode continues."""
-        name = self._rng.choice(list(self._spec.tools))
+        name = self._rng.choice(list(self._tools))
         try:
             arguments = self._samplers[name].sample(self._rng)
         except ValueError as error:
@@ -304,7 +328,7 @@ class _Trial:
             return False
         if isinstance(one, str):
             return True
-        self._check_observation(f"tool {name!r}", one.observation, self._spec.tools[name])
+        self._check_observation(f"tool {name!r}", one.observation, self._tools[name])
         return not (one.terminated or one.truncated)
 
     async def _call(self, worker: Worker, name: str, arguments: dict[str, Any]) -> StepResult | str | None:
@@ -326,7 +350,7 @@ class _Trial:
         return None
 
     async def _call_badly(self, worker: Worker, name: str, good: dict[str, Any]) -> None:
-        schema = self._spec.tools[name].input_schema
+        schema = self._tools[name].input_schema
         candidates: list[dict[str, Any]] = [{**good, "not-an-argument": 1}]
         for argument in schema["properties"]:
             candidates.append({**good, argument: {"not": ["a", "value"]}})

@@ -254,6 +254,23 @@ class Environment:
         """Tools in addition to those marked with `@tool`, for tools that are known only when an instance is created."""
         return ()
 
+    def tools_for(self, task: Task) -> Sequence[str | ToolDefinition] | None:
+        """The tools of a task, in the order in which they are listed; `None` for all declared tools (the default).
+
+        An episode lists exactly these tools, and refuses every other one as unknown. Called on an instance that plays
+        no episode, and before the episode is opened, so the result may depend on the options and the task only. It
+        has to be quick. A `ToolError` refuses the task.
+
+        Args:
+            task: The task. It may also be one that the client supplies.
+
+        Returns:
+            Names of declared tools, and definitions of tools that only such tasks have. A definition with the name
+            of a declared tool takes its place. At the shared address of the environment, only tools with a declared
+            name can be called.
+        """
+        return None
+
 
 def _check_reset(cls: type[Environment]) -> None:
     parameters = inspect.signature(cls.reset).parameters

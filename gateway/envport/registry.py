@@ -28,7 +28,8 @@ from envport.errors import (
 from envport.modules import import_module, module_at
 from envport.scoring import Scorer
 from envport.tools.arguments import describe_allowed
-from envport.tools.schema import ToolSpec, documentation, fingerprint, tools_of
+from envport.tools.schema import ToolSpec, documentation
+from envport.tools.toolset import TaskTools, Toolset
 from envport.tools.writable import why_unwritable
 from envport.types import Task
 
@@ -36,9 +37,6 @@ __all__ = ["GROUP", "EnvironmentDefinition", "installed", "load", "served"]
 
 GROUP = "envport.environments"
 """The entry point group in which packages register their environments."""
-
-START_EPISODE = "start_episode"
-EPISODE_ID = "episode_id"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -74,26 +72,45 @@ class EnvironmentDefinition:
             raise InvalidOption(f"environment {self.name!r} cannot be made: {error}") from error
 
     @cached_property
-    def tools(self) -> dict[str, ToolSpec]:
-        """Its tools by name, in order."""
-        tools = tools_of(self.prototype)
-        for spec in tools.values():
-            if spec.name == START_EPISODE or EPISODE_ID in spec.input_schema["properties"]:
-                raise InvalidEnvironment(
-                    f"environment {self.name!r}: the tool name {START_EPISODE!r} and the argument name "
-                    f"{EPISODE_ID!r} are the gateway's; rename them in tool {spec.name!r}"
-                )
-        return tools
+    def toolset(self) -> Toolset:
+        """The tools that it declares. Those of a task may be others; see `toolset_for`."""
+        try:
+            return Toolset.declared(self.prototype)
+        except InvalidEnvironment as error:
+            raise InvalidEnvironment(f"environment {self.name!r}: {error}") from None
 
-    @cached_property
+    @property
+    def tools(self) -> Mapping[str, ToolSpec]:
+        """The declared tools by name, in order."""
+        return self.toolset.tools
+
+    @property
     def listing(self) -> list[dict[str, Any]]:
-        """The tools as `tools/list` shows them on an episode's URL. Do not modify it."""
-        return [spec.listing for spec in self.tools.values()]
+        """The declared tools as `tools/list` shows them on an episode's URL. Do not modify it."""
+        return self.toolset.listing
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the listing of the declared tools in canonical JSON."""
+        return self.toolset.fingerprint
+
+    @property
+    def tools_vary(self) -> bool:
+        """Whether tasks may have tools of their own."""
+        return self.cls.tools_for is not Environment.tools_for
+
+    def toolset_for(self, task: Task | None) -> Toolset:
+        """The tools of an episode with this task, which are those that it lists.
+
+        Raises:
+            InvalidEnvironment: The environment's `tools_for` fails, or returns what it must not.
+            InvalidRequest: The environment refuses the task.
+        """
+        return self._task_tools.of(task) if task is not None and self.tools_vary else self.toolset
 
     @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of the listing in canonical JSON."""
-        return fingerprint(self.listing)
+    def _task_tools(self) -> TaskTools:
+        return TaskTools(self.prototype, self.toolset)
 
     @cached_property
     def scored(self) -> bool:

@@ -270,6 +270,7 @@ class EpisodeInfo(_Wire):
         expires_in: Seconds until the episode expires, if there is no call.
         environment_seconds: Time spent inside the environment.
         resets: How often the episode was reset.
+        fingerprint: Fingerprint of the episode's tool listing; empty if the machine that knew it was lost.
     """
 
     episode_id: str
@@ -290,6 +291,7 @@ class EpisodeInfo(_Wire):
     expires_in: float | None = None
     environment_seconds: float = 0.0
     resets: int = 0
+    fingerprint: str = ""
 
 
 class OpenedEpisode(_Wire):
@@ -301,6 +303,9 @@ class OpenedEpisode(_Wire):
         prompt: The instructions for the player.
         observation: The first observation.
         seed: The seed in use: the requested one, or a random one.
+        fingerprint: Fingerprint of the episode's tool listing.
+        tools: The episode's tools, as MCP lists them, if tasks have tools of their own. Otherwise `None`: they are
+            those of the environment.
         token: A bearer token that can only play this episode, if one was requested.
     """
 
@@ -309,6 +314,8 @@ class OpenedEpisode(_Wire):
     prompt: str
     observation: Observation
     seed: int
+    fingerprint: str
+    tools: list[dict[str, Any]] | None = None
     token: str | None = None
 
 
@@ -353,7 +360,8 @@ class EnvironmentInfo(_Wire):
         scored: Whether the final state of an episode is scored. The reward is complete only after that; `finish` waits
             for it.
         fingerprint: SHA-256 of the tool listing in canonical JSON; equal fingerprints mean equal tools.
-        tools: The tools, as MCP lists them on an episode's URL.
+        tools: The declared tools, as MCP lists them on an episode's URL.
+        tools_vary: Whether tasks have tools of their own; see `TaskPage`.
         mcp_url: The URL for an MCP client that starts episodes itself.
     """
 
@@ -367,6 +375,7 @@ class EnvironmentInfo(_Wire):
     scored: bool = False
     fingerprint: str
     tools: list[dict[str, Any]]
+    tools_vary: bool = False
     mcp_url: str
 
 
@@ -378,12 +387,16 @@ class TaskPage(_Wire):
         total: Number of tasks in the split.
         offset: Index of the first task of this page.
         tasks: The tasks, in the order of their indices.
+        fingerprints: Fingerprint of each task's tool listing, in the same order, if tasks have tools of their own.
+        listings: These listings, each once, by fingerprint.
     """
 
     split: str
     total: int
     offset: int
     tasks: list[Task]
+    fingerprints: list[str] = Field(default_factory=list[str])
+    listings: dict[str, list[dict[str, Any]]] = Field(default_factory=dict[str, list[dict[str, Any]]])
 
 
 class Trajectory(_Wire):

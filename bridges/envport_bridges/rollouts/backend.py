@@ -50,6 +50,9 @@ class RolloutEpisode:
         prompt: What the player is told to do.
         observation: The first observation.
         seed: The seed in use.
+        fingerprint: Fingerprint of its tool listing.
+        tools: Its tools, as MCP lists them, if tasks have tools of their own. Otherwise `None`: they are those of the
+            environment.
     """
 
     episode_id: str
@@ -57,6 +60,8 @@ class RolloutEpisode:
     prompt: str
     observation: Observation
     seed: int
+    fingerprint: str
+    tools: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +90,8 @@ class EpisodeSource(Protocol):
         """Prepare. Called once, before any other method."""
         ...
 
-    def expect(self, info: EnvironmentInfo) -> None:
-        """Prepare for calls of the environment's tools."""
+    def expect(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Prepare for calls of tools, as MCP lists them."""
         ...
 
     async def describe(self) -> EnvironmentInfo:

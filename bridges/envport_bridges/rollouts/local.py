@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from envport.episodes import Episodes, Found, Limits, OpenRequest
+from envport.episodes import Episodes, Found, Limits, OpenRequest, environment_info, task_page
 from envport.errors import UnknownTask
 from envport.registry import EnvironmentDefinition, load
-from envport.types import Choice, EnvironmentInfo, EpisodeInfo, EpisodeLimits, Split, TaskPage
+from envport.types import Choice, EnvironmentInfo, EpisodeInfo, TaskPage
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
 
 __all__ = ["LocalEpisodes"]
@@ -43,38 +43,31 @@ class LocalEpisodes:
             started.set()
             await self._stopping.wait()
 
-    def expect(self, info: EnvironmentInfo) -> None:
+    def expect(self, tools: Sequence[Mapping[str, Any]]) -> None:
         """Do nothing: the tools are already known here."""
 
     async def describe(self) -> EnvironmentInfo:
         """The environment: tools, splits, limits."""
-        spec = self._spec
-        return EnvironmentInfo(
-            name=spec.name,
-            version=spec.cls.version,
-            description=spec.description,
-            options=dict(spec.options),
-            splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
-            limits=EpisodeLimits(max_steps=spec.prototype.max_steps, idle_seconds=_LIMITS.idle_seconds),
-            reward=spec.cls.reward,
-            scored=spec.scored,
-            fingerprint=spec.fingerprint,
-            tools=spec.listing,
-            mcp_url="",
-        )
+        return environment_info(self._spec, _LIMITS)
 
     async def tasks(self, split: str, offset: int, limit: int) -> TaskPage:
         """A page of the tasks of a split."""
-        total = self._spec.num_tasks(split)
-        tasks = [self._spec.task(split, index) for index in range(offset, min(offset + limit, total))]
-        return TaskPage(split=split, total=total, offset=offset, tasks=tasks)
+        return await task_page(self._spec, split, offset, limit)
 
     async def open(self, choice: Choice) -> RolloutEpisode:
         """Open an episode."""
         if isinstance(choice.task, int) and choice.split is None and self._spec.default_split is None:
             raise UnknownTask(f"environment {self._spec.name!r} has no tasks")
         opened = await self._episodes.open(OpenRequest(self._spec.name, _PRINCIPAL, choice, reward_in_meta=True))
-        return RolloutEpisode(opened.handle, opened.handle, opened.prompt, opened.observation, opened.seed)
+        return RolloutEpisode(
+            episode_id=opened.handle,
+            address=opened.handle,
+            prompt=opened.prompt,
+            observation=opened.observation,
+            seed=opened.seed,
+            fingerprint=opened.tools.fingerprint,
+            tools=opened.tools.listing if opened.spec.tools_vary else None,
+        )
 
     async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any]) -> CallReply:
         """Call a tool."""

@@ -18,7 +18,7 @@ def connected(target: str | RolloutTarget) -> tuple[Connection, EnvironmentInfo]
     """Connect to an environment, and prepare to play it."""
     connection = connect(RolloutTarget(target) if isinstance(target, str) else target)
     info = connection.loop.run(connection.describe())
-    connection.source.expect(info)
+    connection.source.expect(info.tools)
     connection.keep_alive(info.limits.idle_seconds)
     return connection, info
 
@@ -115,6 +115,12 @@ class PlayedRollout:
     def seed(self) -> int:
         """The seed in use."""
         return self._player.episode.seed
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools of the episode, as MCP lists them."""
+        own = self._player.episode.tools
+        return own if own is not None else self._player.info.tools
 
     @property
     def rewards(self) -> tuple[float | None, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -74,10 +74,11 @@ class RemoteEpisodes:
             auto_decompress=False,
         )
 
-    def expect(self, info: EnvironmentInfo) -> None:
+    def expect(self, tools: Sequence[Mapping[str, Any]]) -> None:
         """Prepare the calls of the tools."""
-        if not self._calls:
-            self._calls = {tool["name"]: ToolCall.of(tool["name"], tool["inputSchema"]) for tool in info.tools}
+        for tool in tools:
+            if tool["name"] not in self._calls:
+                self._calls[tool["name"]] = ToolCall.of(tool["name"], tool["inputSchema"])
 
     async def describe(self) -> EnvironmentInfo:
         """The environment: tools, splits, limits."""
@@ -96,6 +97,8 @@ class RemoteEpisodes:
             prompt=opened.prompt,
             observation=opened.observation,
             seed=opened.seed,
+            fingerprint=opened.fingerprint,
+            tools=opened.tools,
         )
 
     async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any]) -> CallReply:

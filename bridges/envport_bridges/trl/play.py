@@ -85,7 +85,7 @@ class Play:
         self.form = AS_WRITTEN
         self.placeholders: tuple[str, ...] = ()
         self._begun: tuple[Mapping[str, Any], Future[Shown]] | None = None
-        connection.source.expect(info)
+        connection.source.expect(info.tools)
         connection.keep_alive(info.limits.idle_seconds)
 
     def begin(self, row: Mapping[str, Any]) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, cast
 
+import anyio
 import typer
 
 from envport.cli import console
 from envport.cli.loading import Unloadable, load_environment, load_installed
-from envport.cli.options import AsJson, gateway_url
+from envport.cli.options import AsJson, SplitName, gateway_url
 from envport.cli.summary import first_line
 from envport.client import Client
-from envport.episodes import Limits
-from envport.registry import EnvironmentDefinition
+from envport.episodes import Limits, environment_info, task_page
+from envport.errors import UnknownTask
 from envport.tools.arguments import describe_allowed
-from envport.types import EnvironmentInfo, EpisodeLimits, Split
+from envport.types import EnvironmentInfo, TaskPage
 
 __all__ = ["describe", "list_environments"]
 
@@ -46,14 +47,26 @@ def describe(
         str, typer.Argument(metavar="REFERENCE", help="The environment; its name at the gateway, with --url.")
     ],
     url: _OfGateway = None,
+    split: SplitName = None,
+    task: Annotated[
+        int | None, typer.Option(min=0, help="Show the tools of this task, where tasks have tools of their own.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show an environment: its tools and their arguments, its tasks, limits and fingerprint."""
+    page: TaskPage | None = None
     if url is not None:
         with Client(gateway_url(url)) as client:
             info = client.environment(environment)
+            if task is not None:
+                page = client.tasks(environment, split=split, offset=task, limit=1)
     else:
-        info = _info(load_environment(environment))
+        spec = load_environment(environment)
+        info = environment_info(spec, Limits())
+        if task is not None:
+            page = anyio.run(task_page, spec, split or spec.default_split or "", task, 1)
+    if page is not None:
+        info = _with_tools_of_task(info, page)
     if as_json:
         # Leave out empty fields: an environment that is not served has no address.
         console.document({key: value for key, value in info.model_dump(mode="json").items() if value != ""})
@@ -66,6 +79,17 @@ def describe(
         _show_tool(tool)
 
 
+def _with_tools_of_task(info: EnvironmentInfo, page: TaskPage) -> EnvironmentInfo:
+    if not page.tasks:
+        raise UnknownTask(
+            f"split {page.split!r} of {info.name!r} has no task {page.offset}; allowed: 0 to {page.total - 1}"
+        )
+    if not page.fingerprints:
+        return info
+    (fingerprint,) = page.fingerprints
+    return info.model_copy(update={"fingerprint": fingerprint, "tools": page.listings[fingerprint]})
+
+
 def _of_gateway(url: str) -> tuple[list[EnvironmentInfo], list[Unloadable]]:
     with Client(gateway_url(url)) as client:
         return client.environments(), []
@@ -73,24 +97,7 @@ def _of_gateway(url: str) -> tuple[list[EnvironmentInfo], list[Unloadable]]:
 
 def _of_machine() -> tuple[list[EnvironmentInfo], list[Unloadable]]:
     specs, unloadable = load_installed()
-    return [_info(spec) for spec in specs], unloadable
-
-
-def _info(spec: EnvironmentDefinition) -> EnvironmentInfo:
-    """The description that a gateway with the default limits would give."""
-    return EnvironmentInfo(
-        name=spec.name,
-        version=spec.cls.version,
-        description=spec.description,
-        options=dict(spec.options),
-        splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
-        limits=EpisodeLimits(max_steps=spec.prototype.max_steps, idle_seconds=Limits().idle_seconds),
-        reward=spec.cls.reward,
-        scored=spec.scored,
-        fingerprint=spec.fingerprint,
-        tools=spec.listing,
-        mcp_url="",
-    )
+    return [environment_info(spec, Limits()) for spec in specs], unloadable
 
 
 def _facts(info: EnvironmentInfo) -> list[tuple[str, str]]:
@@ -103,6 +110,8 @@ def _facts(info: EnvironmentInfo) -> list[tuple[str, str]]:
         ("reward", "the sum of the steps' rewards" if info.reward == "sum" else "the last step's reward"),
         ("fingerprint", info.fingerprint),
     ]
+    if info.tools_vary:
+        facts.append(("tools", "each task has tools of its own: --task INDEX shows them"))
     return [*facts, ("MCP URL", info.mcp_url)] if info.mcp_url else facts
 
 

@@ -114,7 +114,7 @@ class _LocalGame:
         self.prompt = episode.prompt
         self.observation = episode.first_observation
         self.seed = episode.start.seed
-        self.tools = episode.spec.listing
+        self.tools = episode.start.tools.listing
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> PlayedCall:
         try:

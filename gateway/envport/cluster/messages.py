@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from envport.episodes import CallResult, EpisodeTable, Found, Opening, OpenRequest
 from envport.runtimes import ProgressSink
-from envport.types import Choice, EpisodeInfo, Observation, Trajectory
+from envport.types import Choice, EpisodeInfo, Observation, Task, Trajectory
 
 __all__ = [
     "AnswerT",
@@ -41,17 +41,20 @@ class OpenedThere:
         prompt: What the player is told to do.
         observation: The first observation.
         seed: The seed in use.
+        task: The task, if the tools of the episode depend on it.
     """
 
     handle: str
     prompt: str
     observation: Observation
     seed: int
+    task: Task | None
 
     @classmethod
     def of(cls, opening: Opening) -> OpenedThere:
         """Leave the environment out of an opening."""
-        return cls(opening.handle, opening.prompt, opening.observation, opening.seed)
+        task = opening.task if opening.spec.tools_vary else None
+        return cls(opening.handle, opening.prompt, opening.observation, opening.seed, task)
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,4 +281,5 @@ class ClusterTable:
 
 
 def _opening(spec: EnvironmentDefinition, there: OpenedThere) -> Opening:
-    return Opening(there.handle, spec, there.prompt, there.observation, there.seed)
+    tools = spec.toolset_for(there.task)
+    return Opening(there.handle, spec, there.prompt, there.observation, there.seed, tools, there.task)

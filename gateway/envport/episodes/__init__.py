@@ -3,6 +3,7 @@
 from envport.episodes.admission import Admission
 from envport.episodes.base import EpisodeTable, Found, Opening
 from envport.episodes.callers import while_connected
+from envport.episodes.catalogue import environment_info, task_page
 from envport.episodes.episode import Episode
 from envport.episodes.faults import whose
 from envport.episodes.limits import Limits
@@ -27,7 +28,9 @@ __all__ = [
     "Preparation",
     "Unobserved",
     "WatchedTable",
+    "environment_info",
     "resolve",
+    "task_page",
     "while_connected",
     "whose",
 ]

@@ -13,7 +13,8 @@ from envport.episodes.readiness import Preparation
 from envport.episodes.requests import OpenRequest
 from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink
-from envport.types import Choice, EpisodeInfo, Observation, Trajectory
+from envport.tools.toolset import Toolset
+from envport.types import Choice, EpisodeInfo, Observation, Task, Trajectory
 
 __all__ = ["EpisodeTable", "Found", "Opening"]
 
@@ -43,6 +44,8 @@ class Opening:
         prompt: What the player is told to do.
         observation: The first observation.
         seed: The seed in use.
+        tools: The tools of the episode.
+        task: The task, if the environment has tasks.
     """
 
     handle: str
@@ -50,6 +53,8 @@ class Opening:
     prompt: str
     observation: Observation
     seed: int
+    tools: Toolset
+    task: Task | None
 
 
 class EpisodeTable(Protocol):
@@ -130,7 +135,7 @@ class EpisodeTable(Protocol):
         ...
 
     async def opening(self, found: Found) -> Opening:
-        """The prompt, first observation and seed of the episode."""
+        """The prompt, first observation, seed and tools of the episode."""
         ...
 
     async def call(
@@ -152,7 +157,7 @@ class EpisodeTable(Protocol):
                 latest call of an episode is played once, however often it is sent.
 
         Raises:
-            UnknownTool: There is no such tool.
+            UnknownTool: The episode has no such tool.
             InvalidRequest: The latest call had this id, but another tool or other arguments.
             EpisodeOver: The episode has ended.
             EpisodeBusy: An earlier call is still running, although its caller has left.

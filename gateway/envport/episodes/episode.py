@@ -196,8 +196,8 @@ class Episode:
             InvalidArguments: The arguments break the schema; the environment was not touched.
             EpisodeFailed: The environment broke; the episode has ended as failed. Or the gateway was shut down.
         """
-        if tool not in self.spec.tools:
-            raise UnknownTool(f"Unknown tool: {tool}")
+        if tool not in self.start.tools.tools:
+            raise UnknownTool(self._unknown(tool))
         if self._scoring:
             # Its turn would come after the score, and the answer does not depend on that.
             return self._given(tool, arguments, call_id)
@@ -292,6 +292,7 @@ class Episode:
             expires_in=expires_in,
             environment_seconds=play.environment_seconds,
             resets=self._resets,
+            fingerprint=start.tools.fingerprint,
         )
 
     async def trajectory(self) -> Trajectory:
@@ -300,7 +301,7 @@ class Episode:
         return Trajectory(
             episode=self.info(),
             environment_version=self.spec.cls.version,
-            fingerprint=self.spec.fingerprint,
+            fingerprint=self.start.tools.fingerprint,
             first_observation=first,
             steps=list(steps),
             dropped_steps=dropped,
@@ -325,6 +326,11 @@ class Episode:
             "where the tool list has it, or ask whoever gave you this address to open another episode.",
             over.fault if over is not None else None,
         )
+
+    def _unknown(self, tool: str) -> str:
+        if tool not in self.spec.tools:
+            return f"Unknown tool: {tool}"
+        return f"Unknown tool: {tool} is not one of this episode's tools: {', '.join(self.start.tools.tools)}"
 
     def _check_there(self) -> None:
         if self._shut_down:

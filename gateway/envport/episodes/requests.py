@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,11 +11,14 @@ from types import NoneType
 
 from pydantic import ValidationError
 
-from envport.errors import InvalidRequest
+from envport.errors import EpisodeFailed, InvalidEnvironment, InvalidRequest
 from envport.registry import EnvironmentDefinition
+from envport.tools.toolset import Toolset
 from envport.types import Choice, Task
 
 __all__ = ["EpisodeStart", "OpenRequest", "resolve", "resolve_reset"]
+
+logger = logging.getLogger(__name__)
 
 _LARGEST_SEED = 2**63 - 1
 # Thousands of ended episodes are remembered, and a request may bring a task of megabytes.
@@ -49,10 +53,12 @@ class EpisodeStart:
         split: The split of the task.
         task: The task.
         task_index: Index of the task in its split, if it was chosen by index.
+        tools: The tools of the task.
         shortened: Whether only the id of the task is kept here.
     """
 
     seed: int
+    tools: Toolset
     split: str | None = None
     task: Task | None = None
     task_index: int | None = None
@@ -77,27 +83,47 @@ def resolve(spec: EnvironmentDefinition, choice: Choice) -> EpisodeStart:
 
     Raises:
         UnknownTask: There is no such split or task.
-        InvalidRequest: The seed or the task is malformed.
+        InvalidRequest: The seed or the task is malformed, or the environment refuses the task.
+        EpisodeFailed: The environment cannot tell the tools of the task.
     """
     split, task = choice.split, choice.task
     seed = secrets.randbelow(2**31) if choice.seed is None else _checked(choice.seed)
     if isinstance(task, Task):
-        return EpisodeStart(seed, split, task)
+        return _start(spec, seed, split, task)
     if isinstance(task, Mapping):
         try:
-            return EpisodeStart(seed, split, Task.model_validate(dict(task)))
+            chosen = Task.model_validate(dict(task))
         except ValidationError as error:
             raise InvalidRequest(f"task is malformed: {error.errors(include_url=False)[0]['msg']}") from None
+        return _start(spec, seed, split, chosen)
     if type(task) not in (int, NoneType):
         raise InvalidRequest("task has to be an index into the split, or a task with an id")
     split = split if split is not None else spec.default_split
     if split is None:
         if task is not None:
             raise InvalidRequest(f"environment {spec.name!r} has no tasks, so no task can be chosen by index")
-        return EpisodeStart(seed)
+        return _start(spec, seed)
     # A split without tasks has no index to draw; `spec.task` then says so.
     index = Random(seed).randrange(spec.num_tasks(split) or 1) if task is None else task
-    return EpisodeStart(seed, split, spec.task(split, index), index)
+    return _start(spec, seed, split, spec.task(split, index), index)
+
+
+def _start(
+    spec: EnvironmentDefinition,
+    seed: int,
+    split: str | None = None,
+    task: Task | None = None,
+    task_index: int | None = None,
+) -> EpisodeStart:
+    try:
+        return EpisodeStart(seed, spec.toolset_for(task), split, task, task_index)
+    except InvalidEnvironment as error:
+        # A player may read the error, so the environment's internals go to the log only.
+        logger.error("environment %s: %s", spec.name, error, exc_info=error.__cause__)
+        raise EpisodeFailed(
+            "The environment could not tell the tools of this task. This is a fault of the environment, not of your "
+            "call. Start an episode with another task."
+        ) from None
 
 
 def resolve_reset(spec: EnvironmentDefinition, before: EpisodeStart, choice: Choice) -> EpisodeStart:
@@ -105,7 +131,9 @@ def resolve_reset(spec: EnvironmentDefinition, before: EpisodeStart, choice: Cho
 
     Raises:
         UnknownTask: There is no such split or task.
-        InvalidRequest: The seed or the task is malformed, or the task of the ended episode is no longer kept.
+        InvalidRequest: The seed or the task is malformed, the environment refuses the task, or the task of the ended
+            episode is no longer kept.
+        EpisodeFailed: The environment cannot tell the tools of the task.
     """
     seed = before.seed if choice.seed is None else choice.seed
     if choice.task is None and choice.split is None:

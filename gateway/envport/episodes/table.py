@@ -377,7 +377,10 @@ class Episodes:
 
 
 def _opening(episode: Episode) -> Opening:
-    return Opening(episode.handle, episode.spec, episode.prompt, episode.first_observation, episode.start.seed)
+    start, spec = episode.start, episode.spec
+    # After its end, an episode keeps no more than the id of a task that can be read again.
+    task = start.known(spec).task if spec.tools_vary else start.task
+    return Opening(episode.handle, spec, episode.prompt, episode.first_observation, start.seed, start.tools, task)
 
 
 def _random_handle(environment: str, principal: str) -> str:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from starlette.responses import PlainTextResponse
 
 from envport.access import ANYONE, Access, Principal
-from envport.episodes import EpisodeTable, Opening, OpenRequest, while_connected
+from envport.episodes import EpisodeTable, Opening, OpenRequest, environment_info, task_page, while_connected
 from envport.errors import AtCapacity, EpisodeFailed, InvalidRequest, UnknownEnvironment, UnknownEpisode
 from envport.http.problems import ANYWHERE, add_error_handlers, describe_refusals, refusals
 from envport.registry import EnvironmentDefinition
@@ -18,9 +18,7 @@ from envport.types import (
     Choice,
     EnvironmentInfo,
     EpisodeInfo,
-    EpisodeLimits,
     OpenedEpisode,
-    Split,
     Task,
     TaskPage,
     Trajectory,
@@ -127,23 +125,7 @@ class ControlPlane:
 
     def describe(self, request: Request, spec: EnvironmentDefinition) -> EnvironmentInfo:
         """The full description of an environment."""
-        return EnvironmentInfo(
-            name=spec.name,
-            version=spec.cls.version,
-            description=spec.description,
-            options=dict(spec.options),
-            splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
-            limits=EpisodeLimits(
-                max_steps=spec.prototype.max_steps,
-                max_episodes=self.table.limits.episodes(spec),
-                idle_seconds=self.table.limits.idle_seconds,
-            ),
-            reward=spec.cls.reward,
-            scored=spec.scored,
-            fingerprint=spec.fingerprint,
-            tools=spec.listing,
-            mcp_url=self.url(request, f"/environments/{spec.name}/mcp"),
-        )
+        return environment_info(spec, self.table.limits, self.url(request, f"/environments/{spec.name}/mcp"))
 
     def opened(self, request: Request, opening: Opening, token: str | None = None) -> OpenedEpisode:
         """The answer to a request that opened or reset an episode."""
@@ -153,6 +135,8 @@ class ControlPlane:
             prompt=opening.prompt,
             observation=opening.observation,
             seed=opening.seed,
+            fingerprint=opening.tools.fingerprint,
+            tools=opening.tools.listing if opening.spec.tools_vary else None,
             token=token,
         )
 
@@ -199,14 +183,12 @@ async def list_tasks(
     offset: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=_PAGE)] = 100,
 ) -> TaskPage:
-    """The tasks of a split, by page."""
+    """The tasks of a split, by page, with the tool listings of tasks that have tools of their own."""
     spec = plane.table.environment(name)
     chosen = split if split is not None else spec.default_split
     if chosen is None:
         return TaskPage(split="", total=0, offset=offset, tasks=[])
-    total = spec.num_tasks(chosen)
-    tasks = [spec.task(chosen, index) for index in range(offset, min(offset + limit, total))]
-    return TaskPage(split=chosen, total=total, offset=offset, tasks=tasks)
+    return await task_page(spec, chosen, offset, limit)
 
 
 @router.post(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp_types import SERVER_INFO_META_KEY
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["REFORMAT_KEY", "ExactResults", "SameBytes"]
+__all__ = ["REFORMAT_KEY", "ExactResults", "Listing", "SameBytes"]
 
 REFORMAT_KEY = "envport.reformat"
 """Set in the ASGI scope of a request whose answer `SameBytes` has to rewrite."""
@@ -22,28 +23,36 @@ REFORMAT_KEY = "envport.reformat"
 _LISTING_TTL_MS = 300_000
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A tool listing.
+
+    Attributes:
+        tools: The tools in wire form.
+        lasting: Whether the same address always has this listing, so that clients may keep it for a while.
+    """
+
+    tools: list[dict[str, Any]]
+    lasting: bool = True
+
+
 class ExactResults:
     """Server middleware that sets the result of `tools/list`, and the instructions in `initialize` and discovery.
 
     Args:
-        tools: The tool listing.
+        listing: Gives the tool listing for a request.
         server_info: The server's `Implementation`, in wire form.
         instructions: Gives the instructions for a request.
     """
 
     def __init__(
         self,
-        tools: list[dict[str, Any]],
+        listing: Callable[[ServerRequestContext[Any, Any]], Awaitable[Listing]],
         server_info: dict[str, Any],
         instructions: Callable[[ServerRequestContext[Any, Any]], Awaitable[str | None]],
     ):
-        self._listing = {
-            "tools": tools,
-            "resultType": "complete",
-            "ttlMs": _LISTING_TTL_MS,
-            "cacheScope": "private",
-            "_meta": {SERVER_INFO_META_KEY: server_info},
-        }
+        self._listing = listing
+        self._meta = {SERVER_INFO_META_KEY: server_info}
         self._instructions = instructions
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
@@ -54,7 +63,14 @@ class ExactResults:
         if ctx.method == "tools/list":
             if ctx.request is not None:
                 ctx.request.scope[REFORMAT_KEY] = True
-            return self._listing
+            listing = await self._listing(ctx)
+            return {
+                "tools": listing.tools,
+                "resultType": "complete",
+                "ttlMs": _LISTING_TTL_MS if listing.lasting else 0,
+                "cacheScope": "private",
+                "_meta": self._meta,
+            }
         if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
             instructions = await self._instructions(ctx)
             return result | {"instructions": instructions} if instructions else result

@@ -63,6 +63,9 @@ def opening_blocks(opening: Opening, idle_seconds: float) -> list[ContentBlock]:
         f"episode_id: {opening.handle}",
         f"Pass this episode_id in every call. The episode expires after {idle_seconds / 60:g} minutes without a call.",
     ]
+    if opening.spec.tools_vary:
+        callable_here = ", ".join(name for name in opening.tools.tools if name in opening.spec.tools)
+        lines.append(f"Of the tools listed here, this episode has: {callable_here or 'none'}.")
     blocks = [text_block("\n".join(lines))]
     if opening.prompt:
         blocks.append(text_block(opening.prompt))

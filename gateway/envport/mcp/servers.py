@@ -17,14 +17,22 @@ from mcp.shared.exceptions import MCPError
 
 from envport.environment import ToolHints
 from envport.episodes import EpisodeTable, Found, Opening, OpenRequest, while_connected
-from envport.errors import EnvportError, InvalidArguments, InvalidRequest, UnknownEpisode, UnknownTool
-from envport.mcp.exact import ExactResults
+from envport.errors import (
+    EnvportError,
+    EpisodeFailed,
+    InvalidArguments,
+    InvalidRequest,
+    UnknownEpisode,
+    UnknownTool,
+)
+from envport.mcp.exact import ExactResults, Listing
 from envport.mcp.players import FixedEpisode, PlayerOf, SessionEpisodes
 from envport.mcp.progress import playing, receiving
 from envport.mcp.results import opening_blocks, prompt_messages, tool_error, tool_result
-from envport.registry import EPISODE_ID, START_EPISODE, EnvironmentDefinition
+from envport.registry import EnvironmentDefinition
 from envport.telemetry.mcp_server import WhenTraced
 from envport.tools.arguments import explain_json_schema_error
+from envport.tools.toolset import EPISODE_ID, START_EPISODE, Toolset
 from envport.types import Choice, ContentBlock
 
 __all__ = ["EpisodeServer", "FixedServer", "GoneServer", "SharedServer"]
@@ -53,7 +61,11 @@ class _EnvironmentServer:
         self.server.add_request_handler("prompts/get", types.GetPromptRequestParams, self._get_prompt)
         info = self.server.server_info.model_dump(mode="json", by_alias=True, exclude_none=True)
         self.server.middleware[:] = [WhenTraced(middleware) for middleware in self.server.middleware]
-        self.server.middleware.append(ExactResults(self.tools, info, self.instructions))
+        self.server.middleware.append(ExactResults(self.listing, info, self.instructions))
+
+    async def listing(self, ctx: Context) -> Listing:
+        """The tool listing, which is always the same for most servers."""
+        return Listing(self.tools)
 
     async def instructions(self, ctx: Context) -> str | None:
         """The server's instructions for the model."""
@@ -104,7 +116,7 @@ def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
 
 
 class EpisodeServer(_EnvironmentServer):
-    """The server of an open episode. It lists exactly the environment's tools.
+    """The server of an open episode. It lists exactly the episode's tools.
 
     Args:
         spec: The environment.
@@ -114,10 +126,24 @@ class EpisodeServer(_EnvironmentServer):
 
     def __init__(self, spec: EnvironmentDefinition, table: EpisodeTable, player_of: PlayerOf):
         self.name, self.version = spec.name, spec.cls.version
-        self.tools = spec.listing
+        # Where tools depend on the task, a name does not say which schema is meant, so no headers are compared.
+        self.tools = [] if spec.tools_vary else spec.listing
+        self._tools_vary = spec.tools_vary
         self._table = table
         self._player_of = player_of
         super().__init__()
+
+    async def listing(self, ctx: Context) -> Listing:
+        """The tools of the environment, or of the episode's task."""
+        if not self._tools_vary:
+            return await super().listing(ctx)
+        try:
+            opening = await self._table.opening(self._episode(ctx))
+        except (UnknownEpisode, EpisodeFailed):
+            # It was closed or lost after the address was looked up.
+            return Listing([], lasting=False)
+        # A reset with another task changes the tools at the same address.
+        return Listing(opening.tools.listing, lasting=False)
 
     async def instructions(self, ctx: Context) -> str | None:
         """The task's prompt and the first observation."""
@@ -147,12 +173,15 @@ class FixedServer(_EnvironmentServer):
         spec: The environment.
         table: The table of episodes.
         fixed: The episode.
+        tools: The tools of the episode.
         prompt: The instructions for the player.
     """
 
-    def __init__(self, spec: EnvironmentDefinition, table: EpisodeTable, fixed: FixedEpisode, prompt: str):
+    def __init__(
+        self, spec: EnvironmentDefinition, table: EpisodeTable, fixed: FixedEpisode, tools: Toolset, prompt: str
+    ):
         self.name, self.version = spec.name, spec.cls.version
-        self.tools = spec.listing
+        self.tools = tools.listing
         self._table = table
         self._fixed = fixed
         self._prompt = prompt

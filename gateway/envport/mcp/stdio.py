@@ -81,4 +81,4 @@ def _server(spec: EnvironmentDefinition, table: EpisodeTable, choice: Choice) ->
     drawn = Choice(start.split, start.task_index, start.seed)
     fixed = FixedEpisode(table, OpenRequest(spec.name, ANYONE.name, drawn))
     prompt = start.task.prompt if start.task is not None and start.task.prompt else spec.description
-    return FixedServer(spec, table, fixed, prompt).server
+    return FixedServer(spec, table, fixed, start.tools, prompt).server

@@ -30,11 +30,13 @@ class Instance:
 
     def __init__(self, spec: EnvironmentDefinition):
         self.name = spec.name
+        self._spec = spec
         self._tools = spec.tools
         self._environment = spec.make()
 
     def reset(self, *, seed: int, task: Task | None) -> Work:
         """The work that starts the episode; it returns the first observation as the environment gives it."""
+        self._tools = self._spec.toolset_for(task).tools
         self._environment.rng = random.Random(seed)
         return partial(self._environment.reset, seed=seed, task=task)
 
@@ -67,6 +69,9 @@ class Instance:
 def runs_async(spec: EnvironmentDefinition) -> bool:
     """Whether any method of the environment has to run in an event loop."""
     methods = {"reset", "score", "final_state", "close", *(tool.method for tool in spec.tools.values())}
+    if spec.tools_vary:
+        # A task may have a tool of its own, with any method.
+        methods.update(dir(spec.cls))
     return any(inspect.iscoroutinefunction(getattr(spec.cls, method, None)) for method in methods)
 
 

@@ -44,7 +44,7 @@ from envport.tools.content import CONTENT_BLOCKS
 from envport.tools.writable import why_unwritable
 from envport.types import Observation, Step
 
-__all__ = ["ToolSpec", "documentation", "fingerprint", "tools_of"]
+__all__ = ["ToolSpec", "documentation", "fingerprint", "from_definition", "tools_of"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -127,7 +127,8 @@ def tools_of(environment: Environment) -> dict[str, ToolSpec]:
                 "description and schemas have to be JSON in UTF-8"
             )
         specs[spec.name] = spec
-    if not specs:
+    # Each task may have tools of its own.
+    if not specs and type(environment).tools_for is Environment.tools_for:
         raise InvalidEnvironment(f"{type(environment).__qualname__} has no tools: mark methods with @tool")
     return specs
 
@@ -154,10 +155,15 @@ def _all_tools(environment: Environment) -> Iterable[ToolSpec]:
                     )
                 yield _from_method(attribute, cast("Callable[..., Any]", method), hints)
     for definition in environment.tool_definitions():
-        yield _from_definition(definition, environment)
+        yield from_definition(definition, environment)
 
 
-def _from_definition(definition: ToolDefinition, environment: Environment) -> ToolSpec:
+def from_definition(definition: ToolDefinition, environment: Environment) -> ToolSpec:
+    """The tool of a definition.
+
+    Raises:
+        InvalidEnvironment: Its schema is not valid, or the environment has no such method.
+    """
     where = f"tool {definition.name!r} of {type(environment).__qualname__}"
     if not callable(getattr(environment, definition.method, None)):
         raise InvalidEnvironment(f"{where}: there is no method {definition.method!r}")

@@ -1,0 +1,68 @@
+"""What can be played: environments and their tasks, as clients are told of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio.lowlevel
+
+from envport.episodes.limits import Limits
+from envport.registry import EnvironmentDefinition
+from envport.types import EnvironmentInfo, EpisodeLimits, Split, TaskPage
+
+__all__ = ["environment_info", "task_page"]
+
+
+def environment_info(spec: EnvironmentDefinition, limits: Limits, mcp_url: str = "") -> EnvironmentInfo:
+    """The description of an environment.
+
+    Args:
+        spec: The environment.
+        limits: Limits on episodes.
+        mcp_url: Where players start episodes of it, if it is served.
+    """
+    return EnvironmentInfo(
+        name=spec.name,
+        version=spec.cls.version,
+        description=spec.description,
+        options=dict(spec.options),
+        splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
+        limits=EpisodeLimits(
+            max_steps=spec.prototype.max_steps,
+            max_episodes=limits.episodes(spec),
+            idle_seconds=limits.idle_seconds,
+        ),
+        reward=spec.cls.reward,
+        scored=spec.scored,
+        fingerprint=spec.fingerprint,
+        tools=spec.listing,
+        tools_vary=spec.tools_vary,
+        mcp_url=mcp_url,
+    )
+
+
+async def task_page(spec: EnvironmentDefinition, split: str, offset: int, limit: int) -> TaskPage:
+    """A page of the tasks of a split, with their tools if these depend on the task.
+
+    Args:
+        spec: The environment.
+        split: Name of the split.
+        offset: Index of the first task.
+        limit: How many tasks at most.
+
+    Raises:
+        UnknownTask: There is no such split.
+        InvalidEnvironment: The environment cannot tell the tools of a task.
+        InvalidRequest: The environment refuses one of the tasks.
+    """
+    total = spec.num_tasks(split)
+    tasks = [spec.task(split, index) for index in range(offset, min(offset + limit, total))]
+    fingerprints: list[str] = []
+    listings: dict[str, list[dict[str, Any]]] = {}
+    for task in tasks if spec.tools_vary else ():
+        tools = spec.toolset_for(task)
+        fingerprints.append(tools.fingerprint)
+        listings[tools.fingerprint] = tools.listing
+        # Checking the schemas of new tools takes a while, and the event loop has other work to do.
+        await anyio.lowlevel.checkpoint()
+    return TaskPage(split=split, total=total, offset=offset, tasks=tasks, fingerprints=fingerprints, listings=listings)
