@@ -32,6 +32,7 @@ REFERENCES = {
     "adapter": "mirror:Adapter",
     "judged": "scored_environments:Judged",
     "judged-badly": "scored_environments:Judged?score=error",
+    "toolbox": "task_tools:Toolbox",
 }
 
 

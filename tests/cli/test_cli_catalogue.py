@@ -7,6 +7,7 @@ import re
 from importlib.metadata import version
 from pathlib import Path
 
+import task_tools
 from command_line import Served, envport
 
 from envport.registry import load
@@ -45,6 +46,23 @@ def test_describe_is_the_same_here_and_at_a_gateway(gateway: Served):
     assert here == there
     assert here["tools"] == load("showcase").listing
     assert here["fingerprint"] == load("showcase").fingerprint
+
+
+def test_describe_shows_the_tools_of_a_task():
+    variables = {"PYTHONPATH": str(Path(task_tools.__file__).parent)}
+    whole = envport("describe", "task_tools:Toolbox", **variables)
+    assert re.search(r"^  tools +each task has tools of its own: --task INDEX shows them$", whole.stdout, re.MULTILINE)
+    assert "\nsubtract(a, b)\n" in whole.stdout
+    one = envport("describe", "task_tools:Toolbox", "--task", "1", **variables)
+    assert "\nadd(a, b)\n" in one.stdout
+    assert "subtract" not in one.stdout
+    own = json.loads(envport("describe", "task_tools:Toolbox", "--task", "2", "--json", **variables).stdout)
+    assert [tool["name"] for tool in own["tools"]] == ["add", "open", "peek"]
+    spec = load("task_tools:Toolbox")
+    assert own["fingerprint"] == spec.toolset_for(spec.task("train", 2)).fingerprint != spec.fingerprint
+    missing = envport("describe", "task_tools:Toolbox", "--task", "9", **variables)
+    assert missing.returncode != 0
+    assert "has no task 9; allowed: 0 to 3" in missing.stderr
 
 
 def test_check_passes_a_good_environment_and_names_what_is_wrong_with_a_bad_one(tmp_path: Path):

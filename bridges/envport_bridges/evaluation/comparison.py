@@ -76,6 +76,9 @@ def compare_results(a: Result, b: Result) -> Comparison:
     for sample in common:
         if a.by_sample[sample][0].seed != b.by_sample[sample][0].seed:
             raise InvalidOption(f"these results cannot be compared: sample {sample!r} was played with different seeds")
+        tools = {one.fingerprint for one in (*a.by_sample[sample], *b.by_sample[sample])} - {None}
+        if len(tools) > 1:
+            raise InvalidOption(f"these results cannot be compared: sample {sample!r} was played with different tools")
     if not common:
         raise InvalidOption("these results cannot be compared: no sample has a score in both")
     pairs = [(a.by_sample[sample], b.by_sample[sample]) for sample in common]

@@ -33,7 +33,7 @@ class Identity:
         environment: Name of the environment.
         version: The environment's version.
         options: The environment's options.
-        fingerprint: Fingerprint of its tool listing.
+        fingerprint: Fingerprint of the listing of its declared tools.
         reward: How the rewards of the steps are combined into the reward of an episode.
         split: The split of the tasks.
         seed: The seed from which the episodes' seeds were made.
@@ -72,6 +72,7 @@ class PlayedEpisode:
         outcome: Why the episode ended.
         stopped: Why the player stopped.
         fault: `player` if the episode failed by a fault of its player.
+        fingerprint: Fingerprint of the episode's tool listing; `None` in a log that does not have it.
     """
 
     sample: str
@@ -87,6 +88,7 @@ class PlayedEpisode:
     outcome: str | None
     stopped: str
     fault: FaultOwner | None = None
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -282,4 +284,5 @@ def _played(sample: EvalSample) -> PlayedEpisode:
         outcome=facts["outcome"],
         stopped=str(stopped),
         fault=facts.get("fault"),
+        fingerprint=facts.get("fingerprint"),
     )

@@ -17,6 +17,7 @@ from envport_bridges.trl.ahead import Ahead, OpeningPlan
 from envport_bridges.trl.classes import environment_class, tools_of
 from envport_bridges.trl.contract import takes_explicit_tools
 from envport_bridges.trl.formats import CallFormat, format_for
+from envport_bridges.trl.listings import TaskListing
 from envport_bridges.trl.observations import placeholders_of
 from envport_bridges.trl.owner import find_owner
 from envport_bridges.trl.play import Play
@@ -37,12 +38,13 @@ class EnvironmentFactory:
 
     Attributes:
         target: Where the environment is.
-        info: The environment, with the tools that the model is shown.
+        info: The environment.
         scored: Whether instances own their reward (`get_reward`).
         asynchronous: Whether their tools are coroutine functions.
         explicit: Whether the model is shown the exact schemas, or what type hints can say of them.
         cast_strings: Whether text is read as the type that the schema asks for; `None` if the chat format decides.
         plan: Which episodes come, if they are to be opened ahead.
+        listing: The tools that the model is shown, if tasks have tools of their own; otherwise the environment's.
     """
 
     target: RolloutTarget
@@ -52,10 +54,11 @@ class EnvironmentFactory:
     explicit: bool = True
     cast_strings: bool | None = None
     plan: OpeningPlan | None = None
+    listing: TaskListing | None = None
 
     def __call__(self) -> RolloutEnvironment:
         """Make an instance."""
-        play = Play(connect(self.target), self.info, self._ahead)
+        play = Play(connect(self.target), self.info, self._ahead, self.listing)
         environment: RolloutEnvironment = self.environment_class(play)
         if (owner := find_owner()) is not None:
             score_for(owner.trainer, takes_out=getattr(owner.trainer, "takes_lost_out", False))
@@ -92,8 +95,8 @@ class EnvironmentFactory:
         """The class of the instances."""
         explicit = self.explicit and takes_explicit_tools()
         made = environment_class(
-            self.info.name,
-            self.info.tools,
+            self.listing.name if self.listing is not None else self.info.name,
+            self.listing.tools if self.listing is not None else self.info.tools,
             ScoredEnvironment if self.scored else RolloutEnvironment,
             explicit=explicit,
             asynchronous=self.asynchronous and explicit,

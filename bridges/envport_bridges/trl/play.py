@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from envport.errors import (
+    ConfigurationError,
     EnvportError,
     EpisodeFailed,
     EpisodeOver,
@@ -26,6 +27,7 @@ from envport_bridges.rollouts.connection import Connection
 from envport_bridges.rollouts.score import RolloutScore, lost_to
 from envport_bridges.trl.ahead import Ahead
 from envport_bridges.trl.formats import AS_WRITTEN
+from envport_bridges.trl.listings import TaskListing
 from envport_bridges.trl.observations import Shown, ShownT, show, without_placeholders
 from envport_bridges.trl.rows import choice_of, same_episode
 from envport_bridges.trl.tools import ListedTool
@@ -72,11 +74,18 @@ class Play:
 
     Args:
         connection: What runs them.
-        info: The environment, with the tools that the model is shown.
+        info: The environment.
         ahead: What has opened them before they are asked for, if anything.
+        listing: The tools that the model is shown, if tasks have tools of their own; otherwise the environment's.
     """
 
-    def __init__(self, connection: Connection, info: EnvironmentInfo, ahead: Ahead | None = None):
+    def __init__(
+        self,
+        connection: Connection,
+        info: EnvironmentInfo,
+        ahead: Ahead | None = None,
+        listing: TaskListing | None = None,
+    ):
         self.connection = connection
         self.info = info
         self.record = Record()
@@ -84,8 +93,9 @@ class Play:
         self.deferring = False
         self.form = AS_WRITTEN
         self.placeholders: tuple[str, ...] = ()
+        self._listing = listing
         self._begun: tuple[Mapping[str, Any], Future[Shown]] | None = None
-        connection.source.expect(info.tools)
+        connection.source.expect(listing.tools if listing is not None else info.tools)
         connection.keep_alive(info.limits.idle_seconds)
 
     def begin(self, row: Mapping[str, Any]) -> None:
@@ -120,12 +130,20 @@ class Play:
         try:
             await self.connection.check_listing(self.info)
             record.episode = await self._opener.open(choice_of(record.row))
+            self._check_tools(record.episode)
             observation = record.episode.observation
             record.observation = self._broken_up(show(observation.content, observation.structured_content))
         except Exception as error:
             self._lose(record, error, "could not be opened")
             record.observation = "The environment could not be started."
         return record.observation
+
+    def _check_tools(self, episode: RolloutEpisode) -> None:
+        if self._listing is not None and episode.fingerprint != self._listing.fingerprint:
+            raise ConfigurationError(
+                f"its task has other tools than the model is shown, which are those of {self._listing.name!r} in the "
+                "dataset's column 'environment'. Train on spec.train_dataset, and start anew if the tasks have changed."
+            )
 
     def call(self, tool: ListedTool, arguments: dict[str, Any]) -> Shown:
         """Call a tool and wait for what the model gets to see.

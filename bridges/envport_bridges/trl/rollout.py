@@ -7,7 +7,8 @@ stops there. The prompts that TRL hands over hold no other columns, so each name
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -16,6 +17,7 @@ from trl import chat_template_utils
 
 from envport_bridges.trl.classes import tools_of
 from envport_bridges.trl.factory import EnvironmentFactory
+from envport_bridges.trl.listings import ENVIRONMENT_COLUMN
 from envport_bridges.trl.lost import LOST_COLUMN
 from envport_bridges.trl.observations import Shown
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, finish_all, play_of
@@ -66,14 +68,21 @@ class EpisodeRollout:
     Generates with whatever the trainer generates with: transformers, or vLLM as a server or in the same process.
 
     Args:
-        factory: Makes the environment instances.
+        factories: Make the environment instances, each for the rows that have its name in the column `environment`;
+            `None` is the name for rows without that column.
         rows: The rows that prompts name by number.
     """
 
-    def __init__(self, factory: EnvironmentFactory, rows: Sequence[dict[str, Any]]):
-        self._factory = dataclasses.replace(factory, asynchronous=False)
+    def __init__(
+        self,
+        factories: Mapping[None, EnvironmentFactory] | Mapping[str, EnvironmentFactory],
+        rows: Sequence[dict[str, Any]],
+    ):
+        self._factories: dict[str | None, EnvironmentFactory] = {
+            name: dataclasses.replace(factory, asynchronous=False) for name, factory in factories.items()
+        }
         self._rows = rows
-        self._pool: list[RolloutEnvironment] = []
+        self._pools: dict[str | None, list[RolloutEnvironment]] = {name: [] for name in factories}
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         """Play an episode for each prompt.
@@ -100,12 +109,8 @@ class EpisodeRollout:
         return _columns(rollouts, with_logprobs=trainer.use_vllm)
 
     def _begin(self, prompts: list[Any], trainer: Any) -> list[_Rollout]:
-        while len(self._pool) < len(prompts):
-            self._pool.append(self._factory())
-        environments = self._pool[: len(prompts)]
-        for environment in environments:
-            self._factory.read_as(environment, trainer, trainer.processing_class)
         rows: list[dict[str, Any]] = [self._rows[int(prompt[-1][ROW])] for prompt in prompts]
+        environments = self._instances(rows, trainer)
         for environment, row in zip(environments, rows, strict=True):
             play_of(environment).begin(row)
         started = [
@@ -116,6 +121,20 @@ class EpisodeRollout:
             _Rollout(environment, prompt, encode(prompt, environment, trainer))
             for environment, prompt in zip(environments, started, strict=True)
         ]
+
+    def _instances(self, rows: Sequence[dict[str, Any]], trainer: Any) -> list[RolloutEnvironment]:
+        """An instance for each row, from the pool of the row's factory."""
+        used: Counter[str | None] = Counter()
+        environments: list[RolloutEnvironment] = []
+        for row in rows:
+            name = row.get(ENVIRONMENT_COLUMN)
+            factory, pool = self._factories[name], self._pools[name]
+            if used[name] == len(pool):
+                pool.append(factory())
+            environments.append(pool[used[name]])
+            factory.read_as(environments[-1], trainer, trainer.processing_class)
+            used[name] += 1
+        return environments
 
     def _write(self, playing: list[_Rollout], trainer: Any) -> None:
         """Let the model write a turn of each conversation, as far as there is room, and read its tool calls."""

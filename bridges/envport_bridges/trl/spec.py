@@ -6,14 +6,15 @@ import dataclasses
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from envport.errors import ConfigurationError, UnknownTask
-from envport.types import EnvironmentInfo, Task
+from envport.types import EnvironmentInfo
 from envport_bridges.rollouts.backend import RolloutTarget
 from envport_bridges.rollouts.connection import Connection, connect
 from envport_bridges.trl.ahead import OpeningPlan
 from envport_bridges.trl.factory import EnvironmentFactory
+from envport_bridges.trl.listings import ENVIRONMENT_COLUMN, ReadTasks
 from envport_bridges.trl.lost import without_lost
 from envport_bridges.trl.rewards import episode_reward
 from envport_bridges.trl.rows import dataset_of, row_of, seed_of
@@ -26,6 +27,9 @@ __all__ = ["Combination", "EnvironmentSpec", "combine"]
 _DEFAULT_ROWS = 256
 _MOST_ROWS = 1_000_000
 _PAGE = 500
+
+Factories: TypeAlias = EnvironmentFactory | dict[str, EnvironmentFactory]
+"""What TRL takes: a factory, or factories by the names in the column `environment`."""
 
 RewardFunction = Callable[..., Any]
 """A reward function as TRL takes it, sync or async."""
@@ -104,7 +108,7 @@ class EnvironmentSpec:
     @cached_property
     def train_dataset(self) -> Any:
         """The rows as a `datasets.Dataset`: `prompt`, `seed`, and `split`, `task_index`, `task_id` and the task's
-        metadata where there are tasks.
+        metadata where there are tasks; `environment` where these have tools of their own.
 
         Raises:
             UnknownTask: There is no such split or index.
@@ -119,17 +123,26 @@ class EnvironmentSpec:
                 raise UnknownTask(f"environment {self.info.name!r} has no tasks: leave out split and indices")
             count = self._num_tasks or _DEFAULT_ROWS
             return [row_of(self.info, seed_of(self._seed, position)) for position in range(count)]
+        split, indices, read = self._chosen
+        rows = [
+            row_of(self.info, seed_of(self._seed, position), split, index, read.tasks[index])
+            for position, index in enumerate(indices)
+        ]
+        if self.info.tools_vary:
+            for row, index in zip(rows, indices, strict=True):
+                row[ENVIRONMENT_COLUMN] = read.listings[index].name
+        return rows
+
+    @cached_property
+    def _chosen(self) -> tuple[str, list[int], ReadTasks]:
+        """The split, the index of each row's task, and the tasks."""
         split = self._split or self.info.splits[0].name
         total = self._total(split)
         if self._indices is None and self._num_tasks is None and total > _MOST_ROWS:
             raise ConfigurationError(f"split {split!r} has {total} tasks: say how many rows you want (num_tasks)")
         count = self._num_tasks if self._num_tasks is not None else total
         indices = self._indices if self._indices is not None else [position % total for position in range(count)]
-        tasks = self._tasks(split, sorted(set(indices)))
-        return [
-            row_of(self.info, seed_of(self._seed, position), split, index, tasks[index])
-            for position, index in enumerate(indices)
-        ]
+        return split, indices, self._read(split, sorted(set(indices)))
 
     def _total(self, split: str) -> int:
         totals = {one.name: one.num_tasks for one in self.info.splits}
@@ -145,46 +158,62 @@ class EnvironmentSpec:
             raise UnknownTask(f"split {split!r} of {self.info.name!r} has no tasks")
         return totals[split]
 
-    def _tasks(self, split: str, wanted: Sequence[int]) -> dict[int, Task]:
-        found: dict[int, Task] = {}
+    def _read(self, split: str, wanted: Sequence[int]) -> ReadTasks:
+        read = ReadTasks(self.info)
         connection = self._connection
         for place, index in enumerate(wanted):
-            if index not in found:
+            if index not in read.tasks:
                 # No further than what is wanted: a task may cost its environment something.
                 last = max(one for one in wanted[place : place + _PAGE] if one < index + _PAGE)
-                page = connection.loop.run(connection.source.tasks(split, index, last - index + 1))
-                found |= {page.offset + number: task for number, task in enumerate(page.tasks)}
-        return found
+                read.add(connection.loop.run(connection.source.tasks(split, index, last - index + 1)))
+        return read
 
     @cached_property
-    def environment_factory(self) -> EnvironmentFactory:
-        """What `GRPOTrainer(environment_factory=...)` takes: makes an instance; picklable."""
-        return self._factory(asynchronous=False, scored=self.get_reward)
+    def environment_factory(self) -> Any:
+        """What `GRPOTrainer(environment_factory=...)` takes: an `EnvironmentFactory`, which is picklable.
+
+        Where tasks have tools of their own, a dict: a factory for each distinct listing, by the name that the
+        dataset's column `environment` has for it.
+        """
+        return self._factories(asynchronous=False, scored=self.get_reward)
 
     @cached_property
-    def async_environment_factory(self) -> EnvironmentFactory:
+    def async_environment_factory(self) -> Any:
         """The same for `AsyncGRPOTrainer`: async tools, and instances that own their reward. Pass no `reward_funcs`."""
-        return self._factory(asynchronous=True, scored=True)
+        return self._factories(asynchronous=True, scored=True)
 
-    def opened_ahead(self, num_generations: int, episodes: int = 64) -> EnvironmentFactory:
+    def opened_ahead(self, num_generations: int, episodes: int = 64) -> Any:
         """The same, with the next episodes of `train_dataset` open before `AsyncGRPOTrainer` asks for them.
 
         Args:
             num_generations: As the trainer's configuration has it.
             episodes: How many episodes to keep open ahead.
         """
-        plan = OpeningPlan.of(self.rows, num_generations, episodes)
-        return dataclasses.replace(self.async_environment_factory, plan=plan)
+        factories: Factories = self.async_environment_factory
+        if isinstance(factories, EnvironmentFactory):
+            return dataclasses.replace(factories, plan=OpeningPlan.of(self.rows, num_generations, episodes))
+        planned: dict[str, EnvironmentFactory] = {}
+        for name, factory in factories.items():
+            rows = [row for row in self.rows if row[ENVIRONMENT_COLUMN] == name]
+            share = max(1, episodes * len(rows) // len(self.rows))
+            planned[name] = dataclasses.replace(factory, plan=OpeningPlan.of(rows, num_generations, share))
+        return planned
 
-    def _factory(self, *, asynchronous: bool, scored: bool) -> EnvironmentFactory:
-        return EnvironmentFactory(self.target, self.info, scored, asynchronous, self._explicit, self._cast_strings)
+    def _factories(self, *, asynchronous: bool, scored: bool) -> Factories:
+        factory = EnvironmentFactory(self.target, self.info, scored, asynchronous, self._explicit, self._cast_strings)
+        if not self.info.tools_vary or not self.info.splits:
+            return factory
+        _, indices, read = self._chosen
+        listings = read.distinct(indices)
+        return {name: dataclasses.replace(factory, listing=listing) for name, listing in listings.items()}
 
     @cached_property
     def rollout_func(self) -> EpisodeRollout:
         """For those who use TRL's `rollout_func`: stops where the episode is over. Train it on `rollout_dataset`."""
         from envport_bridges.trl.rollout import EpisodeRollout
 
-        return EpisodeRollout(self.environment_factory, self.rows)
+        factories: Factories = self.environment_factory
+        return EpisodeRollout({None: factories} if isinstance(factories, EnvironmentFactory) else factories, self.rows)
 
     @cached_property
     def rollout_dataset(self) -> Any:
@@ -232,19 +261,23 @@ class Combination:
     @cached_property
     def train_dataset(self) -> Any:
         """The rows of all of them, mixed, with a column `environment` that names whose each is."""
-        rows = [{**row, "environment": name} for name, spec in self._specs.items() for row in spec.rows]
+        rows = [
+            {**row, ENVIRONMENT_COLUMN: _joined(name, row.get(ENVIRONMENT_COLUMN))}
+            for name, spec in self._specs.items()
+            for row in spec.rows
+        ]
         random.Random(0).shuffle(rows)
         return dataset_of(rows)
 
     @property
     def environment_factory(self) -> dict[str, EnvironmentFactory]:
         """The factories by name."""
-        return {name: spec.environment_factory for name, spec in self._specs.items()}
+        return _flat({name: spec.environment_factory for name, spec in self._specs.items()})
 
     @property
     def async_environment_factory(self) -> dict[str, EnvironmentFactory]:
         """The factories for `AsyncGRPOTrainer` by name."""
-        return {name: spec.async_environment_factory for name, spec in self._specs.items()}
+        return _flat({name: spec.async_environment_factory for name, spec in self._specs.items()})
 
     @property
     def reward_funcs(self) -> list[RewardFunction]:
@@ -254,6 +287,21 @@ class Combination:
     def rewards(self, *functions: RewardFunction) -> list[RewardFunction]:
         """The default reward and reward functions of your own; see `EnvironmentSpec.rewards`."""
         return next(iter(self._specs.values())).rewards(*functions)
+
+
+def _joined(name: str, own: str | None) -> str:
+    """The name of a factory in a combination."""
+    return name if own is None else f"{name}/{own}"
+
+
+def _flat(factories: Mapping[str, Factories]) -> dict[str, EnvironmentFactory]:
+    flat: dict[str, EnvironmentFactory] = {}
+    for name, found in factories.items():
+        if isinstance(found, EnvironmentFactory):
+            flat[name] = found
+        else:
+            flat |= {_joined(name, own): factory for own, factory in found.items()}
+    return flat
 
 
 def combine(specs: Mapping[str, EnvironmentSpec]) -> Combination:

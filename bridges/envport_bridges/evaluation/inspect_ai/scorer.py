@@ -72,4 +72,5 @@ def _facts(info: EpisodeInfo, state: TaskState) -> dict[str, Any]:
         "rewarded": info.reward is not None,
         "seed": info.seed,
         "episode": info.episode_id,
+        "fingerprint": info.fingerprint,
     }
