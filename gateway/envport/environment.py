@@ -143,6 +143,9 @@ class ToolDefinition:
 class Environment:
     """Base class of environments. An instance plays one episode.
 
+    If any method is async, everything from `reset` to `close` runs in one asyncio task of the episode. So a task group
+    or another async context manager may be entered in `reset` and left in `close`.
+
     The constructor's keyword parameters are the environment's options (`catch?rows=8`). They need type hints and
     defaults, and the constructor has to be cheap. One instance is created when serving starts, to read tools and
     tasks from. Every episode gets a new instance.
@@ -151,10 +154,13 @@ class Environment:
         version: Version of the environment's behaviour. Raise it when results are no longer comparable.
         reward: Whether the episode's reward is the sum of the steps' rewards or the last one.
         runtime: How the environment is run, unless the gateway's settings override it: `inline` (cheap and never
-            blocking), `thread` (may block), or `process` (one process for each episode, for code that may use much
-            CPU time, crash, hang or leak memory).
+            blocking, or async), `thread` (may block), or `process` (one process for each episode, for code that may use
+            much CPU time, crash, hang or leak memory).
         sandbox: Whether its processes run in a sandbox (bubblewrap): they have no network, and can write only to
             their own `/tmp`. For `process` only.
+        own_thread: Whether all sync methods of an instance, from the constructor to `close`, run in one thread that no
+            other episode uses, as connections of sqlite and Playwright's sync API need it. For `thread` only; in a
+            process of its own, it is always so.
         max_episodes: Maximum number of live episodes, for example because a system that it uses has few seats. `None`
             for no limit of its own. The gateway's settings may override it.
         max_steps: An episode is truncated after this many tool calls; `None` for no limit.
@@ -176,6 +182,7 @@ class Environment:
     reward: ClassVar[Literal["sum", "last"]] = "sum"
     runtime: ClassVar[RuntimeKind] = "inline"
     sandbox: ClassVar[bool] = False
+    own_thread: ClassVar[bool] = False
     max_episodes: ClassVar[int | None] = None
     max_steps: int | None = None
     max_seconds: float | None = None
@@ -200,6 +207,8 @@ class Environment:
             )
         if cls.sandbox and cls.runtime != "process":
             raise InvalidEnvironment(f"{cls.__qualname__}.sandbox needs runtime = 'process'")
+        if cls.own_thread and cls.runtime == "inline":
+            raise InvalidEnvironment(f"{cls.__qualname__}.own_thread needs runtime = 'thread'")
         _check_reset(cls)
         for method in ("score", "final_state"):
             if tool_hints(getattr(cls, method)) is not None:

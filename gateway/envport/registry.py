@@ -118,6 +118,15 @@ class EnvironmentDefinition:
         return self.scorer is not None or self.cls.score is not Environment.score
 
     @cached_property
+    def is_async(self) -> bool:
+        """Whether any method of the class that the runtime calls is a coroutine function."""
+        methods = {"reset", "score", "final_state", "close", *(tool.method for tool in self.tools.values())}
+        if self.tools_vary:
+            # A task may have a tool of its own, with any method.
+            methods.update(dir(self.cls))
+        return any(inspect.iscoroutinefunction(getattr(self.cls, method, None)) for method in methods)
+
+    @cached_property
     def description(self) -> str:
         """The docstring of the class, without its sections."""
         return documentation(self.cls)[0] if self.cls.__doc__ else ""

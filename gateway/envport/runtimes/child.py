@@ -28,7 +28,7 @@ from envport.errors import InvalidArguments, ToolError, UpstreamLost
 from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import StepResult, reward_of
 from envport.runtimes.frames import Frames, encode
-from envport.runtimes.instance import Instance, Work, runs_async
+from envport.runtimes.instance import Instance, Work
 from envport.tools.content import observe, text_block
 from envport.types import Task
 
@@ -92,7 +92,7 @@ def work(sock: socket.socket, spec: EnvironmentDefinition) -> NoReturn:
     """Answer messages until the socket is closed, then end the process."""
     worker = _Worker(sock, spec)
     try:
-        if runs_async(spec):
+        if spec.is_async:
             asyncio.run(worker.answer_in_loop())
         else:
             worker.answer()

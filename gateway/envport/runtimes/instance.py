@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,7 +11,7 @@ from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import ProgressSink
 from envport.types import Task
 
-__all__ = ["Instance", "runs_async"]
+__all__ = ["Instance", "Work"]
 
 Work = Callable[[], Any]
 """A method with its arguments; its result may be awaitable."""
@@ -64,15 +63,6 @@ class Instance:
     def close(self) -> Work:
         """The work that releases the episode's resources."""
         return self._environment.close
-
-
-def runs_async(spec: EnvironmentDefinition) -> bool:
-    """Whether any method of the environment has to run in an event loop."""
-    methods = {"reset", "score", "final_state", "close", *(tool.method for tool in spec.tools.values())}
-    if spec.tools_vary:
-        # A task may have a tool of its own, with any method.
-        methods.update(dir(spec.cls))
-    return any(inspect.iscoroutinefunction(getattr(spec.cls, method, None)) for method in methods)
 
 
 def _silent(progress: float, total: float | None = None, message: str | None = None) -> None:

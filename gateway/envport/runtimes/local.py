@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import anyio
@@ -18,6 +19,8 @@ from envport.errors import WorkerLost
 from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, contained, reward_of
 from envport.runtimes.instance import Instance, Work
+from envport.runtimes.own_task import OwnTask
+from envport.runtimes.own_thread import OwnThread
 from envport.tools.content import observe
 from envport.types import Observation, Task
 
@@ -68,11 +71,13 @@ class InlineRuntime(_LocalRuntime):
     ) -> Worker:
         """Create a worker with a new instance of the environment."""
         with contained():
-            return _InlineWorker(Instance(spec), bounds, self._open)
+            return _InlineWorker(Instance(spec), bounds, self._open, _own_task(spec, on_lost))
 
 
 class ThreadRuntime(_LocalRuntime):
     """Runs the sync methods of environments in threads, and the async ones in the event loop.
+
+    An environment with `own_thread` has one thread for all of its sync methods.
 
     Args:
         max_threads: How many calls may run in threads at once.
@@ -91,16 +96,41 @@ class ThreadRuntime(_LocalRuntime):
         """Create a worker with a new instance of the environment."""
         async with self._limiter:
             with anyio.move_on_after(bounds.reset_seconds):
-                own = anyio.CapacityLimiter(1)
-                with contained():
-                    instance = await anyio.to_thread.run_sync(Instance, spec, abandon_on_cancel=True, limiter=own)
-                return _ThreadWorker(instance, bounds, self._open, self._limiter)
+                threads = OwnThread(f"envport {spec.name}") if spec.cls.own_thread else _AnyThread()
+                try:
+                    with contained():
+                        instance = await threads.run(partial(Instance, spec))
+                except BaseException:
+                    threads.end()
+                    raise
+                task = _own_task(spec, on_lost)
+                return _ThreadWorker(instance, bounds, self._open, task, threads, self._limiter)
         raise overdue("Making the environment", bounds.reset_seconds)
 
 
+def _own_task(spec: EnvironmentDefinition, on_lost: Callable[[WorkerLost], None] | None) -> OwnTask | None:
+    return OwnTask(on_lost) if spec.is_async else None
+
+
+class _AnyThread:
+    """Runs work in any free thread."""
+
+    def __init__(self) -> None:
+        # One is enough: a worker has one call in a thread at a time. The shared limiter is acquired before the
+        # call's time limit starts, so the wait for a free thread does not count.
+        self._own = anyio.CapacityLimiter(1)
+
+    async def run(self, work: Work) -> Any:
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._own)
+
+    def end(self) -> None:
+        """Do nothing: the thread is not ours."""
+
+
 class _InlineWorker:
-    def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker]):
+    def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker], own_task: OwnTask | None):
         self.busy = False
+        self._own_task = own_task
         self._instance = instance
         self._bounds = bounds
         self._workers = workers
@@ -127,8 +157,12 @@ class _InlineWorker:
 
     async def close(self) -> None:
         self._workers.discard(self)
-        with contained():
-            await self._run(self._closing(), "Closing the environment", self._bounds.close_seconds)
+        try:
+            with contained():
+                await self._run(self._closing(), "Closing the environment", self._bounds.close_seconds)
+        finally:
+            if self._own_task is not None:
+                self._own_task.end()
 
     def _closing(self) -> Work:
         return self._close
@@ -153,6 +187,8 @@ class _InlineWorker:
             self.busy = False
 
     async def _run(self, work: Work, what: str = "", seconds: float | None = None) -> Any:
+        if self._own_task is not None:
+            return await self._own_task.run(work, seconds, partial(overdue, what, seconds))
         result = work()
         if not inspect.isawaitable(result):
             return result
@@ -198,19 +234,28 @@ def _forget(task: asyncio.Future[Any]) -> None:
 
 
 class _ThreadWorker(_InlineWorker):
-    def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker], limiter: anyio.CapacityLimiter):
-        super().__init__(instance, bounds, workers)
+    def __init__(
+        self,
+        instance: Instance,
+        bounds: Bounds,
+        workers: set[_InlineWorker],
+        own_task: OwnTask | None,
+        threads: OwnThread | _AnyThread,
+        limiter: anyio.CapacityLimiter,
+    ):
+        super().__init__(instance, bounds, workers, own_task)
+        self._threads = threads
         self._limiter = limiter
-        # One is enough: a worker has one call in a thread at a time. The shared limiter is acquired before the
-        # call's time limit starts, so the wait for a free thread does not count.
-        self._own = anyio.CapacityLimiter(1)
         self._left = False
 
     async def close(self) -> None:
         # An abandoned thread closes the environment itself when its call is done.
         self._workers.discard(self)
-        if not self._left:
-            await super().close()
+        try:
+            if not self._left:
+                await super().close()
+        finally:
+            self._threads.end()
 
     def _closing(self) -> Work:
         return self._instance.close()
@@ -224,8 +269,10 @@ class _ThreadWorker(_InlineWorker):
         await self._take_place()
         try:
             with anyio.move_on_after(seconds):
-                result = await anyio.to_thread.run_sync(leavable.run, abandon_on_cancel=True, limiter=self._own)
-                return await result if inspect.isawaitable(result) else result
+                result = await self._threads.run(leavable.run)
+                if inspect.isawaitable(result):
+                    return await super()._run(lambda: result, what, seconds)
+                return result
         finally:
             self._limiter.release_on_behalf_of(self)
             self._left = leavable.leave()

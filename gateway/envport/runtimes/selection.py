@@ -34,8 +34,9 @@ def kind_for(spec: EnvironmentDefinition, override: RuntimeKind | None) -> Runti
 
     Args:
         spec: The environment, which declares its kind.
-        override: The kind that the operator chose; a sandboxed environment stays sandboxed.
+        override: The kind that the operator chose. A sandboxed environment stays sandboxed, and one with a thread of
+            its own is never run in the event loop.
     """
-    if override is None or spec.cls.sandbox:
+    if override is None or spec.cls.sandbox or (spec.cls.own_thread and override == "inline"):
         return spec.cls.runtime
     return override
