@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, overload
 
@@ -176,6 +177,7 @@ class Environment:
         memory_mb: Memory in MiB that an episode may use, without the memory that all episodes share; `None` for no
             limit. Checked during calls, for `process` only.
         rng: Random generator. It is seeded from the episode's seed before each call of `reset`.
+        prepared: What `prepare` yielded, from `reset` on. Do not modify it: other episodes have the same.
     """
 
     version: ClassVar[str] = "1"
@@ -192,6 +194,7 @@ class Environment:
     close_seconds: float | None = 5.0
     memory_mb: float | None = None
     rng: random.Random
+    prepared: Any = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -254,6 +257,20 @@ class Environment:
 
     def close(self) -> Any:
         """Release the episode's resources. Called once, also after a failed `reset`. May be async."""
+
+    def prepare(self) -> AbstractContextManager[Any] | AbstractAsyncContextManager[Any]:
+        """Set up what is costly and serves all episodes, such as a server or a large file.
+
+        Runs once for each gateway, or once for each host of a Ray cluster, on an instance that plays no episode. A
+        context manager, so decorate it with `contextlib.contextmanager` (it then runs in a thread) or with
+        `contextlib.asynccontextmanager`. What it yields is `prepared` in every episode. What is after the `yield` runs
+        when the gateway stops, after all episodes have been closed. While it runs and after it failed, the gateway is
+        not ready; it is tried again every 30 s.
+
+        With the runtime `process`, it runs in the gateway all the same, and episodes get a copy of what it yields,
+        which has to be picklable: yield an address, not a connection.
+        """
+        return nullcontext()
 
     def splits(self) -> Mapping[str, TaskSource]:
         """The environment's tasks by split. Tasks are read by index, and never copied. No splits by default."""

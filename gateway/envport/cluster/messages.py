@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from envport.episodes import CallResult, EpisodeTable, Found, Opening, OpenRequest
+from envport.episodes import CallResult, EpisodeTable, Found, Opening, OpenRequest, Preparation
 from envport.runtimes import ProgressSink
 from envport.types import Choice, EpisodeInfo, Observation, Task, Trajectory
 
@@ -64,10 +64,12 @@ class HostLoad:
     Attributes:
         live: Episodes that hold resources.
         capacity: The most episodes that may hold resources.
+        preparations: The preparation status of each environment, by name.
     """
 
     live: int
     capacity: int
+    preparations: Mapping[str, Preparation]
 
 
 class HostMessage(Protocol[AnswerT_co]):
@@ -100,7 +102,7 @@ class LoadMessage:
 
     async def answer(self, table: EpisodeTable, progress: ProgressSink | None) -> HostLoad:
         """The load."""
-        return HostLoad(table.live, table.limits.max_episodes)
+        return HostLoad(table.live, table.limits.max_episodes, table.preparations)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 _LOAD_SECONDS = 1.0
 _NO_HOST_RETRY = 5.0
+_FURTHEST = ("ready", "preparing", "failed")
 _LOST = "The machine that ran the episode was lost."
 
 
@@ -92,11 +93,13 @@ class ClusterTable:
 
     @property
     def preparations(self) -> Mapping[str, Preparation]:
-        """Whether any host answers. A host prepares its environments when it starts."""
-        preparation = (
-            Preparation("ready") if self._loads else Preparation("failed", "no machine of the cluster answers")
-        )
-        return dict.fromkeys(self._environments, preparation)
+        """The preparation status of each environment: that of the host which is furthest."""
+        return {name: self._preparation(name) for name in self._environments}
+
+    def _preparation(self, name: str) -> Preparation:
+        found = [load.preparations[name] for load in self._loads.values()]
+        absent = Preparation("failed", "no machine of the cluster answers")
+        return min(found, key=lambda it: _FURTHEST.index(it.status), default=absent)
 
     def take_no_more(self) -> None:
         """Stop opening episodes through this replica."""

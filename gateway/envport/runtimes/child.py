@@ -88,9 +88,9 @@ def _reseed() -> None:
         torch.seed()
 
 
-def work(sock: socket.socket, spec: EnvironmentDefinition) -> NoReturn:
+def work(sock: socket.socket, spec: EnvironmentDefinition, prepared: Any) -> NoReturn:
     """Answer messages until the socket is closed, then end the process."""
-    worker = _Worker(sock, spec)
+    worker = _Worker(sock, spec, prepared)
     try:
         if spec.is_async:
             asyncio.run(worker.answer_in_loop())
@@ -128,9 +128,10 @@ def rehearse() -> None:
 
 
 class _Worker:
-    def __init__(self, sock: socket.socket, spec: EnvironmentDefinition):
+    def __init__(self, sock: socket.socket, spec: EnvironmentDefinition, prepared: Any = None):
         self._sock = sock
         self._spec = spec
+        self._prepared = prepared
         self._frames = Frames()
         self._instance: Instance | None = None
         # Tools may report progress from other threads.
@@ -171,7 +172,7 @@ class _Worker:
     def _begin(self, message: dict[str, Any]) -> Work:
         match message["op"]:
             case "reset":
-                self._instance = Instance(self._spec)
+                self._instance = Instance(self._spec, self._prepared)
                 task = message["task"]
                 return self._instance.reset(
                     seed=message["seed"], task=Task.model_validate(task) if task is not None else None

@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import pickle
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 import anyio
 import anyio.to_thread
@@ -68,8 +69,11 @@ class ForkServer:
         """The processes that are not gone."""
         return list(self._processes.values())
 
-    async def load(self) -> None:
+    async def load(self, prepared: Any = None) -> None:
         """Let the zygote load the environment.
+
+        Args:
+            prepared: What the environment's `prepare` yielded.
 
         Raises:
             ConfigurationError: The environment cannot be loaded in the zygote.
@@ -79,7 +83,8 @@ class ForkServer:
         if len(packet) > MAX_PACKET:
             raise ConfigurationError(f"the options of environment {self.spec.name!r} are too large")
         try:
-            self._sock.send(packet)
+            with _pickled(self.spec, prepared) as file:
+                socket.send_fds(self._sock, [packet], [file.fileno()])
             async with asyncio.timeout(_LOAD_SECONDS):
                 self.base_memory = await self._loaded
         except (OSError, TimeoutError):
@@ -213,6 +218,22 @@ class ForkServer:
         for process in self.processes:
             process.kill(_lost())
             process.died(None, "")
+
+
+def _pickled(spec: EnvironmentDefinition, prepared: Any) -> IO[bytes]:
+    """A file with a value, which may be larger than a packet. A zygote trusts the gateway, so pickle is safe here."""
+    try:
+        data = pickle.dumps(prepared)
+    except Exception as error:
+        raise ConfigurationError(
+            f"environment {spec.name!r}: what its prepare() yields has to reach another process and cannot be pickled: "
+            f"{type(error).__name__}: {error}. Yield plain data, such as an address."
+        ) from None
+    file = os.fdopen(os.memfd_create("envport-prepared", os.MFD_CLOEXEC), "w+b")
+    file.write(data)
+    file.flush()
+    file.seek(0)
+    return file
 
 
 def _lost() -> WorkerLost:

@@ -22,16 +22,19 @@ class Instance:
 
     Args:
         spec: The environment.
+        prepared: What its `prepare` yielded.
 
     Attributes:
         name: The environment's name.
     """
 
-    def __init__(self, spec: EnvironmentDefinition):
+    def __init__(self, spec: EnvironmentDefinition, prepared: Any = None):
         self.name = spec.name
         self._spec = spec
         self._tools = spec.tools
         self._environment = spec.make()
+        if prepared is not None:
+            self._environment.prepared = prepared
 
     def reset(self, *, seed: int, task: Task | None) -> Work:
         """The work that starts the episode; it returns the first observation as the environment gives it."""

@@ -15,12 +15,14 @@ import anyio
 import anyio.to_thread
 from pydantic_core import to_jsonable_python
 
+from envport.environment import Environment
 from envport.errors import WorkerLost
 from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, contained, reward_of
 from envport.runtimes.instance import Instance, Work
 from envport.runtimes.own_task import OwnTask
 from envport.runtimes.own_thread import OwnThread
+from envport.runtimes.prepared import PreparedEnvironments
 from envport.tools.content import observe
 from envport.types import Observation, Task
 
@@ -44,9 +46,21 @@ def overdue(what: str, seconds: float | None) -> WorkerLost:
 class _LocalRuntime:
     def __init__(self) -> None:
         self._open: set[_InlineWorker] = set()
+        self._prepared = PreparedEnvironments()
 
     async def prepare(self, spec: EnvironmentDefinition) -> None:
-        """Do nothing: there is nothing to prepare."""
+        """Run the environment's own `prepare`."""
+        await self._prepared.value(spec)
+
+    async def _value(self, spec: EnvironmentDefinition, bounds: Bounds) -> Any:
+        """What the environment has prepared for its episodes."""
+        if spec.cls.prepare is Environment.prepare:
+            return None
+        try:
+            async with asyncio.timeout(bounds.reset_seconds):
+                return await self._prepared.value(spec)
+        except TimeoutError:
+            raise overdue("Preparing the environment", bounds.reset_seconds) from None
 
     def load(self) -> Load:
         """The current load."""
@@ -57,7 +71,8 @@ class _LocalRuntime:
         return None
 
     async def drain(self) -> None:
-        """Do nothing: no resources are held, and threads end by themselves."""
+        """End what the environments have prepared. Threads end by themselves."""
+        await self._prepared.end()
 
 
 class InlineRuntime(_LocalRuntime):
@@ -70,8 +85,9 @@ class InlineRuntime(_LocalRuntime):
         on_lost: Callable[[WorkerLost], None] | None = None,
     ) -> Worker:
         """Create a worker with a new instance of the environment."""
+        prepared = await self._value(spec, bounds)
         with contained():
-            return _InlineWorker(Instance(spec), bounds, self._open, _own_task(spec, on_lost))
+            return _InlineWorker(Instance(spec, prepared), bounds, self._open, _own_task(spec, on_lost))
 
 
 class ThreadRuntime(_LocalRuntime):
@@ -94,12 +110,13 @@ class ThreadRuntime(_LocalRuntime):
         on_lost: Callable[[WorkerLost], None] | None = None,
     ) -> Worker:
         """Create a worker with a new instance of the environment."""
+        prepared = await self._value(spec, bounds)
         async with self._limiter:
             with anyio.move_on_after(bounds.reset_seconds):
                 threads = OwnThread(f"envport {spec.name}") if spec.cls.own_thread else _AnyThread()
                 try:
                     with contained():
-                        instance = await threads.run(partial(Instance, spec))
+                        instance = await threads.run(partial(Instance, spec, prepared))
                 except BaseException:
                     threads.end()
                     raise

@@ -20,6 +20,7 @@ from envport.runtimes.episode_process import EpisodeProcess
 from envport.runtimes.fork_server import ForkServer
 from envport.runtimes.frames import FrameError
 from envport.runtimes.local import SCORING, overdue
+from envport.runtimes.prepared import PreparedEnvironments
 from envport.runtimes.watchdog import Watchdog
 from envport.types import Observation, Task
 
@@ -36,9 +37,10 @@ class ProcessRuntime:
     def __init__(self) -> None:
         self._servers: dict[int, asyncio.Task[ForkServer]] = {}
         self._watchdog = Watchdog()
+        self._prepared = PreparedEnvironments()
 
     async def prepare(self, spec: EnvironmentDefinition) -> None:
-        """Start the process that the episodes' processes are forked from.
+        """Run the environment's own `prepare`, and start the process that the episodes' processes are forked from.
 
         Raises:
             ConfigurationError: The environment cannot be loaded in that process.
@@ -78,13 +80,14 @@ class ProcessRuntime:
         return await anyio.to_thread.run_sync(_memory, processes)
 
     async def drain(self) -> None:
-        """Kill every process."""
+        """Kill every process, and end what the environments have prepared."""
         tasks, self._servers = list(self._servers.values()), {}
         for task in tasks:
             task.cancel()
         for result in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(result, ForkServer):
                 await result.stop()
+        await self._prepared.end()
 
     def _running(self) -> list[ForkServer]:
         done = [task for task in self._servers.values() if task.done() and not task.cancelled()]
@@ -94,21 +97,21 @@ class ProcessRuntime:
         known = self._servers.get(id(spec))
         if known is None or _is_over(known):
             allow_descriptors()
-            known = self._servers[id(spec)] = asyncio.create_task(_start(spec, known))
+            known = self._servers[id(spec)] = asyncio.create_task(self._start(spec, known))
         # Shield the start: other callers wait for the same server, and one cancelled caller must not stop it.
         return await asyncio.shield(known)
 
-
-async def _start(spec: EnvironmentDefinition, before: asyncio.Task[ForkServer] | None) -> ForkServer:
-    if before is not None and not before.cancelled() and before.exception() is None:
-        await before.result().stop()
-    server = ForkServer(spec)
-    try:
-        await server.load()
-    except BaseException:
-        await server.stop()
-        raise
-    return server
+    async def _start(self, spec: EnvironmentDefinition, before: asyncio.Task[ForkServer] | None) -> ForkServer:
+        if before is not None and not before.cancelled() and before.exception() is None:
+            await before.result().stop()
+        prepared = await self._prepared.value(spec)
+        server = ForkServer(spec)
+        try:
+            await server.load(prepared)
+        except BaseException:
+            await server.stop()
+            raise
+        return server
 
 
 def _memory(forked: list[tuple[int, list[EpisodeProcess]]]) -> int:

@@ -8,7 +8,7 @@ The gateway and the zygote exchange packets over a socketpair (`SOCK_SEQPACKET`)
 
 | from | message | descriptor |
 |---|---|---|
-| gateway | `{"load": origin}`, once | |
+| gateway | `{"load": origin}`, once | what its `prepare` yielded, pickled |
 | zygote | `{"loaded": bytes of private memory}` or `{"failed": traceback}` | |
 | gateway | `{"fork": id}` | the episode's end of a socketpair |
 | zygote | `{"forked": id}` | the process (pidfd) |
@@ -24,6 +24,7 @@ import contextlib
 import gc
 import json
 import os
+import pickle
 import selectors
 import signal
 import socket
@@ -79,13 +80,17 @@ def main(control: int) -> NoReturn:
     sock = socket.socket(fileno=control)
     sock.set_inheritable(False)
     try:
-        message = json.loads(sock.recv(MAX_PACKET) or b"null")
-        if message is None:
+        packet, descriptors, _, _ = socket.recv_fds(sock, MAX_PACKET, 1)
+        if not packet:
             os._exit(0)
+        message = json.loads(packet)
         # PYTHONPATH was set to pass the gateway's path; the environment must see the original value.
         _restore_environ(message["pythonpath"])
         spec = Origin(**message["load"]).load()
         _ = spec.tools
+        # After the environment's module, which may define the classes of what was prepared.
+        with os.fdopen(descriptors[0], "rb") as file:
+            prepared = pickle.load(file)
     except BaseException:
         _send(sock, {"failed": traceback.format_exc()[-20_000:]})
         os._exit(1)
@@ -96,7 +101,7 @@ def main(control: int) -> NoReturn:
     gc.collect()
     gc.disable()
     gc.freeze()
-    _Zygote(sock, spec).run()
+    _Zygote(sock, spec, prepared).run()
 
 
 def _restore_environ(pythonpath: str | None) -> None:
@@ -112,9 +117,10 @@ def _send(sock: socket.socket, message: dict[str, Any], *descriptors: int) -> No
 
 
 class _Zygote:
-    def __init__(self, sock: socket.socket, spec: EnvironmentDefinition):
+    def __init__(self, sock: socket.socket, spec: EnvironmentDefinition, prepared: Any):
         self._sock = sock
         self._spec = spec
+        self._prepared = prepared
         self._children: dict[int, _Child] = {}
         self._selector = selectors.DefaultSelector()
         self._ending = False
@@ -181,7 +187,7 @@ class _Zygote:
             raise
         if pid == 0:
             try:
-                work(settle_in(sock, theirs), self._spec)
+                work(settle_in(sock, theirs), self._spec, self._prepared)
             finally:
                 os._exit(1)
         os.close(theirs)

@@ -1,0 +1,110 @@
+"""What environments set up once for all of their episodes: their `prepare`, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
+from typing import Any, Protocol
+
+from envport.environment import Environment
+from envport.errors import InvalidEnvironment, WorkerLost
+from envport.registry import EnvironmentDefinition
+from envport.runtimes.instance import Work
+from envport.runtimes.own_task import OwnTask
+from envport.runtimes.own_thread import OwnThread
+
+__all__ = ["PreparedEnvironments"]
+
+logger = logging.getLogger(__name__)
+
+_END_SECONDS = 10.0
+
+
+class _Runner(Protocol):
+    """Runs the beginning and the end of a `prepare` in the same task or thread."""
+
+    async def run(self, work: Work) -> Any: ...
+    def end(self) -> None: ...
+
+
+class _InTask:
+    def __init__(self) -> None:
+        self._task = OwnTask()
+
+    async def run(self, work: Work) -> Any:
+        return await self._task.run(work, None, _never)
+
+    def end(self) -> None:
+        self._task.end()
+
+
+class PreparedEnvironments:
+    """Runs `prepare` of each environment once, and ends it. Belongs to one runtime."""
+
+    def __init__(self) -> None:
+        self._entering: dict[int, asyncio.Task[Any]] = {}
+        self._leaving: list[tuple[EnvironmentDefinition, _Runner, Callable[..., Any]]] = []
+
+    async def value(self, spec: EnvironmentDefinition) -> Any:
+        """What `prepare` of the environment gave. Runs it if that has not been done, or has failed.
+
+        Raises:
+            InvalidEnvironment: It is no context manager.
+            Exception: It failed.
+        """
+        if spec.cls.prepare is Environment.prepare:
+            return None
+        entering = self._entering.get(id(spec))
+        if entering is None or (entering.done() and (entering.cancelled() or entering.exception() is not None)):
+            entering = self._entering[id(spec)] = asyncio.create_task(self._enter(spec))
+        # Other callers wait for the same one, so that a caller that is cancelled must not stop it.
+        return await asyncio.shield(entering)
+
+    async def end(self) -> None:
+        """End everything that was prepared, the latest first."""
+        entering, self._entering = list(self._entering.values()), {}
+        for task in entering:
+            task.cancel()
+        await asyncio.gather(*entering, return_exceptions=True)
+        while self._leaving:
+            spec, runner, leave = self._leaving.pop()
+            try:
+                async with asyncio.timeout(_END_SECONDS):
+                    await runner.run(partial(leave, None, None, None))
+            except TimeoutError:
+                logger.error("environment %s: the end of its prepare() took over %g s", spec.name, _END_SECONDS)
+            except Exception:
+                logger.exception("environment %s broke at the end of its prepare()", spec.name)
+            finally:
+                runner.end()
+
+    async def _enter(self, spec: EnvironmentDefinition) -> Any:
+        manager: Any = spec.prototype.prepare()
+        runner: _Runner
+        if isinstance(manager, AbstractAsyncContextManager):
+            runner, enter, leave = _InTask(), manager.__aenter__, manager.__aexit__
+        elif isinstance(manager, AbstractContextManager):
+            # It may block, and so it runs in a thread wherever the environment runs.
+            runner, enter, leave = OwnThread(f"envport prepare {spec.name}"), manager.__enter__, manager.__exit__
+        else:
+            if inspect.iscoroutine(manager):
+                manager.close()
+            raise InvalidEnvironment(
+                f"environment {spec.name!r}: prepare() returned a {type(manager).__name__}; it has to return a context "
+                "manager: decorate it with contextlib.contextmanager or contextlib.asynccontextmanager"
+            )
+        try:
+            value = await runner.run(enter)
+        except BaseException:
+            runner.end()
+            raise
+        self._leaving.append((spec, runner, leave))
+        return value
+
+
+def _never() -> WorkerLost:
+    raise AssertionError("there is no limit")
