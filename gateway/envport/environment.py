@@ -127,7 +127,8 @@ class ToolDefinition:
     Attributes:
         name: Name of the tool.
         input_schema: JSON Schema 2020-12 of the arguments. It is shown unchanged, and checked before each call.
-        method: Name of the environment's method that implements it, called as `method(name, arguments)`.
+        method: Name of the environment's method that implements it, called as `method(name, arguments)`. If it has a
+            further parameter of type `Progress`, it gets that too.
         description: What the tool does.
         output_schema: JSON Schema of the structured result, if it has one.
         hints: Title and behavioural hints.

@@ -81,9 +81,18 @@ class ToolError(EnvportError):
 
     If `reset` raises it, the message goes to the client that opens the episode. It says why the episode cannot begin,
     such as what is wrong with the task.
+
+    Args:
+        message: What went wrong.
+        content: What the player is shown after the message: anything that a tool may return as an observation, such as
+            an image, or a list of texts and images.
     """
 
     code = "tool_error"
+
+    def __init__(self, message: str = "", *, content: Any = None):
+        super().__init__(message)
+        self.content = content
 
 
 class UpstreamLost(EnvportError):

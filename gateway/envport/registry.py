@@ -28,7 +28,7 @@ from envport.errors import (
 from envport.modules import import_module, module_at
 from envport.scoring import Scorer
 from envport.tools.arguments import describe_allowed
-from envport.tools.schema import ToolSpec, documentation
+from envport.tools.schema import ToolSpec, documentation, progress_parameter
 from envport.tools.toolset import TaskTools, Toolset
 from envport.tools.writable import why_unwritable
 from envport.types import Task
@@ -116,6 +116,13 @@ class EnvironmentDefinition:
     def scored(self) -> bool:
         """Whether the final state of an episode is scored."""
         return self.scorer is not None or self.cls.score is not Environment.score
+
+    @cached_property
+    def progress_tools(self) -> frozenset[str] | None:
+        """The names of the tools that may report progress; `None` if any may, because tasks have tools of their own."""
+        if self.tools_vary and any(progress_parameter(getattr(self.cls, name, None)) for name in dir(self.cls)):
+            return None
+        return frozenset(tool.name for tool in self.tools.values() if tool.progress is not None)
 
     @cached_property
     def is_async(self) -> bool:

@@ -17,6 +17,7 @@ from patience import patient
 
 from envport import Client
 from envport.access import Access
+from envport.checker import check_environment
 from envport.registry import load
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +58,7 @@ def test_every_block_is_known():
         'envport eval catch --policy random --agent "{python} examples/evaluate_catch/agent.py {mcp_url}"',
         "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 envport serve --log-format json",
     ]
-    assert len(PYTHON) == 3
+    assert len(PYTHON) == 4
 
 
 def test_the_environment_has_under_25_lines():
@@ -79,7 +80,7 @@ def test_the_environment_can_be_played(guess: Path):
 
 def test_the_control_plane_s_block_runs():
     with running(load("counter")) as gateway:
-        source = PYTHON[2].replace("http://127.0.0.1:8000", gateway.url)
+        source = PYTHON[3].replace("http://127.0.0.1:8000", gateway.url)
         done = subprocess.run(
             [sys.executable, "-c", source],
             capture_output=True,
@@ -159,3 +160,9 @@ def test_the_attach_line_is_the_one_that_the_command_prints():
 def test_the_links_lead_somewhere():
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_the_environment_that_is_prepared_has_what_was_prepared(tmp_path: Path):
+    (tmp_path / "shop.py").write_text(PYTHON[2])
+    spec = load(f"{tmp_path}/shop.py:Shop")
+    assert check_environment(spec).ok

@@ -21,6 +21,7 @@ from envport.errors import (
     UnknownEpisode,
     UnknownTool,
 )
+from envport.tools.content import text_of
 from envport.types import EnvironmentInfo
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode
 from envport_bridges.rollouts.connection import Connection
@@ -227,7 +228,8 @@ class Play:
             self._release(record)
         record.observation = self._broken_up(show(reply.content, reply.structured))
         if reply.is_error:
-            raise ToolError(record.observation if isinstance(record.observation, str) else "The tool failed.")
+            # TRL shows the model a failure as text, so an image is only named.
+            raise ToolError(self._broken_up("\n".join(map(text_of, reply.content))))
         return record.observation
 
     def finish(self) -> Future[None] | None:

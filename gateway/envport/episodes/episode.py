@@ -33,7 +33,7 @@ from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.telemetry.tracing import annotate
-from envport.tools.content import text_observation
+from envport.tools.content import observe, text_observation
 from envport.types import EpisodeInfo, FaultOwner, Observation, Outcome, Reason, Status, Trajectory
 
 __all__ = ["Episode"]
@@ -500,4 +500,7 @@ class Episode:
 
 
 def _said(refused: EnvportError) -> StepResult:
-    return StepResult(text_observation(str(refused)))
+    said = text_observation(str(refused))
+    # The runtime has made it an observation.
+    more = refused.content if isinstance(refused, ToolError) else None
+    return StepResult(observe([said, more]) if more is not None else said)

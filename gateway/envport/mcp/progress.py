@@ -46,8 +46,8 @@ async def _playing(
 ) -> CallResult:
     meta: Mapping[str, Any] = ctx.meta or {}
     call_id = _call_id(meta)
-    spec = found.spec.tools.get(tool)
-    if spec is None or spec.progress is None or "progress_token" not in meta:
+    reporting = found.spec.progress_tools
+    if (reporting is not None and tool not in reporting) or "progress_token" not in meta:
         return await table.call(found, tool, arguments, None, call_id)
     loop = asyncio.get_running_loop()
     sender, receiver = anyio.create_memory_object_stream[_Report](_BUFFERED)

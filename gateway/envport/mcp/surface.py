@@ -6,7 +6,7 @@ The SDK implements the protocol. This module decides which of the SDK's servers 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -36,6 +36,7 @@ EPISODE_HEADER = "envport-episode"
 """Request header that names the episode, for clients that cannot change their URL."""
 
 _ENDPOINT = re.compile(r"/(?:episodes/(?P<episode>[^/]+)/|environments/(?P<environment>[^/]+)/)?mcp/?")
+_NO_TOOLS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +69,30 @@ class Endpoint:
 
 
 class _Served:
-    """An SDK server with its transports: plain JSON answers, and streams for tools that report progress."""
+    """An SDK server with its transports: plain JSON answers, and streams for tools that report progress.
+
+    Args:
+        server: The server.
+        idle_seconds: Seconds after which a session that is not used ends.
+        streaming: The tools that report progress; `None` for all.
+        stateless: Whether there are no sessions.
+    """
 
     def __init__(
-        self, server: Server[Any], idle_seconds: float, streaming: Iterable[str] = (), *, stateless: bool = False
+        self,
+        server: Server[Any],
+        idle_seconds: float,
+        streaming: frozenset[str] | None = _NO_TOOLS,
+        *,
+        stateless: bool = False,
     ):
-        self._streaming = frozenset(streaming)
+        self._streaming = streaming
         # A session lives as long as an idle episode. If it ended earlier, its client would lose a live episode.
         # `Sessions` limits how many there are.
         manager = partial(StreamableHTTPSessionManager, server, session_idle_timeout=idle_seconds, max_sessions=None)
         self._plain = manager(json_response=True, stateless=stateless)
         # A manager finds only its own sessions, so one manager has to handle all sessions of a server.
-        self._stream = manager(json_response=False, stateless=stateless) if self._streaming else self._plain
+        self._stream = self._plain if streaming == _NO_TOOLS else manager(json_response=False, stateless=stateless)
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -92,11 +105,12 @@ class _Served:
         await self._manager(scope).asgi_app(scope, receive, send)
 
     def _manager(self, scope: Scope) -> StreamableHTTPSessionManager:
-        if not self._streaming:
+        if self._stream is self._plain:
             return self._plain
         headers = Headers(scope=scope)
         modern = headers.get("mcp-protocol-version") not in (None, *HANDSHAKE_PROTOCOL_VERSIONS)
-        return self._plain if modern and headers.get("mcp-name") not in self._streaming else self._stream
+        silent = self._streaming is not None and headers.get("mcp-name") not in self._streaming
+        return self._plain if modern and silent else self._stream
 
 
 class McpSurface:
@@ -115,7 +129,7 @@ class McpSurface:
         limits = table.limits
         self._sessions = Sessions(limits.max_sessions, limits.max_sessions_per_principal, limits.idle_seconds)
         for spec in table.environments.values():
-            streaming = [tool.name for tool in spec.tools.values() if tool.progress is not None]
+            streaming = spec.progress_tools
             playing = EpisodeServer(spec, table, player_of_request).server
             self._playing[spec.name] = self._serve(playing, streaming)
             # A client with a token for one episode needs no session, and must not use up the sessions of others.
@@ -124,7 +138,9 @@ class McpSurface:
         # Stateless, so that a session that began while the episode was live gets an answer too.
         self._gone = self._serve(GoneServer().server, stateless=True)
 
-    def _serve(self, server: Server[Any], streaming: Iterable[str] = (), *, stateless: bool = False) -> SameBytes:
+    def _serve(
+        self, server: Server[Any], streaming: frozenset[str] | None = _NO_TOOLS, *, stateless: bool = False
+    ) -> SameBytes:
         served = _Served(server, self._table.limits.idle_seconds, streaming, stateless=stateless)
         self._served.append(served)
         return SameBytes(served)

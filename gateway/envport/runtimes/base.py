@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 from pydantic_core import to_jsonable_python
 
 from envport.environment import Progress
-from envport.errors import WorkerLost
+from envport.errors import ToolError, WorkerLost
 from envport.registry import EnvironmentDefinition
 from envport.tools.content import observe
 from envport.types import Observation, Step, Task
@@ -117,10 +117,15 @@ def reward_of(value: Any) -> float | None:
 def contained() -> Generator[None]:
     """Turn everything that an environment raises into an ordinary exception, so that it ends only its own episode.
 
-    One exception passes unchanged: the cancellation of the current asyncio task, which belongs to the caller.
+    One exception passes unchanged: the cancellation of the current asyncio task, which belongs to the caller. The
+    content of a `ToolError` becomes an observation.
     """
     try:
         yield
+    except ToolError as refused:
+        if refused.content is not None:
+            refused.content = observe(refused.content)
+        raise
     except Exception:
         raise
     except BaseException as error:

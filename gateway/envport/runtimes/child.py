@@ -200,7 +200,7 @@ class _Worker:
         except InvalidArguments as error:
             answer = encode({"refused": "arguments", "message": str(error)})
         except ToolError as error:
-            answer = encode({"refused": "tool", "message": str(error)})
+            answer = _refusal(error)
         except UpstreamLost as error:
             answer = encode({"upstream": str(error), "broken": _told(error)})
         except BaseException as error:
@@ -257,6 +257,16 @@ def _stepped(result: StepResult) -> dict[str, Any]:
     if result.info:
         said["info"] = result.info
     return said
+
+
+def _refusal(error: ToolError) -> bytes:
+    said: dict[str, Any] = {"refused": "tool", "message": str(error)}
+    try:
+        if error.content is not None:
+            said["content"] = observe(error.content).content
+        return encode(said)
+    except Exception as broken:
+        return encode({"broken": _told(broken)})
 
 
 def _told(error: BaseException) -> str:

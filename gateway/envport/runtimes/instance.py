@@ -50,10 +50,12 @@ class Instance:
         """
         spec = self._tools[tool]
         bound = spec.bind(arguments)
+        method = getattr(self._environment, spec.method)
+        if spec.by_name:
+            method, bound = partial(method, spec.name, bound), {}
         if spec.progress is not None:
             bound[spec.progress] = progress or _silent
-        method = getattr(self._environment, spec.method)
-        return partial(method, spec.name, bound) if spec.by_name else partial(method, **bound)
+        return partial(method, **bound)
 
     def score(self) -> Work:
         """The work that scores the final state."""

@@ -225,10 +225,20 @@ def _step(answer: Mapping[str, Any]) -> StepResult:
     )
 
 
+def _shown(content: Any) -> Observation:
+    try:
+        return Observation(content=content)
+    except ValueError as error:
+        raise EnvironmentBroke("the content of a ToolError is malformed") from error
+
+
 def _refuse(answer: Mapping[str, Any]) -> None:
     """Raise what the environment raised."""
     if "refused" in answer:
-        raise (InvalidArguments if answer["refused"] == "arguments" else ToolError)(str(answer.get("message")))
+        message = str(answer.get("message"))
+        if answer["refused"] == "arguments":
+            raise InvalidArguments(message)
+        raise ToolError(message, content=_shown(answer["content"]) if "content" in answer else None)
     if "broken" in answer:
         broke = EnvironmentBroke(f"in the episode's process:\n{answer['broken']}")
         if "upstream" in answer:

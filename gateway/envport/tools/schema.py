@@ -44,7 +44,7 @@ from envport.tools.content import CONTENT_BLOCKS
 from envport.tools.writable import why_unwritable
 from envport.types import Observation, Step
 
-__all__ = ["ToolSpec", "documentation", "fingerprint", "from_definition", "tools_of"]
+__all__ = ["ToolSpec", "documentation", "fingerprint", "from_definition", "progress_parameter", "tools_of"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -62,7 +62,7 @@ class ToolSpec:
         output_schema: JSON Schema of the structured result, if the method's return annotation defines one.
         hints: Title and behavioural hints.
         progress: Name of the method's parameter that takes a `Progress`, if it has one.
-        by_name: Whether the method is called as `method(name, arguments)`.
+        by_name: Whether the method is called as `method(name, arguments)`, with the progress by its name.
     """
 
     name: str
@@ -188,6 +188,7 @@ def from_definition(definition: ToolDefinition, environment: Environment) -> Too
         description=definition.description,
         output_schema=dict(definition.output_schema) if definition.output_schema is not None else None,
         hints=definition.hints,
+        progress=progress_parameter(getattr(environment, definition.method)),
         by_name=True,
     )
 
@@ -267,6 +268,16 @@ def _from_method(attribute: str, method: Callable[..., Any], hints: ToolHints) -
         hints=hints,
         progress=progress,
     )
+
+
+def progress_parameter(function: Any) -> str | None:
+    """Name of the parameter that takes a `Progress`; `None` if there is none."""
+    try:
+        annotations = get_type_hints(function)
+    except (NameError, TypeError):
+        # Nothing else is read from these hints, so they may be anything.
+        return None
+    return next((name for name, annotation in annotations.items() if _is_progress(annotation)), None)
 
 
 def _is_progress(annotation: Any) -> bool:
