@@ -125,7 +125,9 @@ class EpisodeServer(_EnvironmentServer):
 
     async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call the tool in the episode."""
-        return tool_result(await playing(ctx, self._table, self._episode(ctx), tool, arguments))
+        episode = self._episode(ctx)
+        result = await playing(ctx, self._table, episode, tool, arguments)
+        return tool_result(result, episode.spec.tools[tool])
 
     async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
         """The task's prompt and the first observation."""
@@ -169,7 +171,8 @@ class FixedServer(_EnvironmentServer):
         before = opening.observation.content if self._fixed.take_opening() else ()
         try:
             found = self._table.find(opening.handle, self._fixed.principal)
-            return tool_result(await playing(ctx, self._table, found, tool, arguments), before)
+            result = await playing(ctx, self._table, found, tool, arguments)
+            return tool_result(result, found.spec.tools[tool], before)
         except EnvportError as error:
             return tool_error(error, before)
 
@@ -224,7 +227,8 @@ class SharedServer(_EnvironmentServer):
             raise InvalidArguments(f"Argument {EPISODE_ID!r} has to be a string, as {START_EPISODE} returned it.")
         found, before = await self._find(ctx, handle, tool, arguments)
         try:
-            return tool_result(await playing(ctx, self._table, found, tool, arguments), before)
+            result = await playing(ctx, self._table, found, tool, arguments)
+            return tool_result(result, self._spec.tools[tool], before)
         except EnvportError as error:
             return tool_error(error, before)
 

@@ -16,10 +16,13 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from envport.types import ContentBlock, Observation
 
-__all__ = ["CONTENT_BLOCKS", "observe", "text_block", "text_observation", "text_of"]
+__all__ = ["CONTENT_BLOCKS", "joined", "observe", "text_block", "text_observation", "text_of", "told_of_its_end"]
 
 CONTENT_BLOCKS = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
 """The content blocks of the MCP SDK."""
+
+_PLAIN_TEXT = {"type", "text"}
+_OVER = "envport/over"
 
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -52,6 +55,37 @@ def text_of(block: ContentBlock) -> str:
 def text_observation(*texts: str) -> Observation:
     """An observation of text blocks."""
     return Observation(content=tuple(text_block(text) for text in texts))
+
+
+def joined(blocks: Iterable[ContentBlock]) -> list[ContentBlock]:
+    """The blocks, with neighbouring text blocks made one. Some clients show their model only the first block."""
+    result: list[ContentBlock] = []
+    for block in blocks:
+        if result and result[-1].keys() == block.keys() == _PLAIN_TEXT:
+            result[-1] = {"type": "text", "text": f"{result[-1]['text']}\n\n{block['text']}"}
+        else:
+            result.append(block)
+    return result
+
+
+def told_of_its_end(observation: Observation, words: str, *, more_keys: bool) -> Observation:
+    """The last observation of an episode, with words about its end that the environment did not say itself.
+
+    They follow the text. Data gets them under the key `envport/over`, because some clients show their model either
+    the text or the data.
+
+    Args:
+        observation: The observation.
+        words: The words.
+        more_keys: Whether the tool's output schema allows further keys.
+    """
+    blocks, data = list(observation.content), observation.structured_content
+    if data is None:
+        return Observation(content=(*blocks[:-1], *joined([*blocks[-1:], text_block(words)])))
+    more = {**data, _OVER: words} if more_keys else data
+    if more_keys and blocks == [text_block(_json(data))]:
+        return Observation(content=(text_block(_json(more)),), structured_content=more)
+    return Observation(content=(*blocks, text_block(words)), structured_content=more)
 
 
 def observe(value: Any) -> Observation:
