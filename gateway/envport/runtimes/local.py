@@ -15,9 +15,18 @@ from pydantic_core import to_jsonable_python
 
 from envport.errors import WorkerLost
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, contained, reward_of
+from envport.runtimes.base import (
+    UNBOUNDED,
+    Bounds,
+    Load,
+    ProgressSink,
+    StepResult,
+    Worker,
+    contained,
+    first_observation,
+    reward_of,
+)
 from envport.runtimes.instance import Instance, Work
-from envport.tools.content import observe
 from envport.types import Observation, Task
 
 __all__ = ["SCORING", "InlineRuntime", "ThreadRuntime", "overdue"]
@@ -106,7 +115,7 @@ class _InlineWorker:
     async def reset(self, *, seed: int, task: Task | None) -> Observation:
         work = self._instance.reset(seed=seed, task=task)
         with contained():
-            return observe(await self._timed(work, "Resetting the environment", self._bounds.reset_seconds))
+            return first_observation(await self._timed(work, "Resetting the environment", self._bounds.reset_seconds))
 
     async def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> StepResult:
         work = self._instance.call(tool, arguments, progress)

@@ -14,6 +14,7 @@ from mcp_types import AudioContent, EmbeddedResource, ImageContent, ResourceLink
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from envport.tools.sets import holds_set, in_fixed_order
 from envport.types import ContentBlock, Observation
 
 __all__ = ["CONTENT_BLOCKS", "joined", "observe", "text_block", "text_observation", "text_of", "told_of_its_end"]
@@ -101,7 +102,7 @@ def observe(value: Any) -> Observation:
     | content block of the MCP SDK | itself |
     | list or tuple | the blocks of its items, in order |
 
-    NumPy and PyTorch arrays inside data become lists.
+    NumPy and PyTorch arrays inside data become lists, and sets become sorted lists.
 
     Raises:
         TypeError: The value is none of these, or contains something that JSON cannot represent.
@@ -160,7 +161,8 @@ def _data(value: Any) -> tuple[ContentBlock, dict[str, Any] | None]:
 
 def _plain(value: Any) -> Any:
     try:
-        return to_jsonable_python(value, by_alias=True, inf_nan_mode="constants", fallback=_unusual)
+        data = to_jsonable_python(value, by_alias=True, inf_nan_mode="constants", fallback=_unusual)
+        return in_fixed_order(value, data) if holds_set(value) else data
     except (PydanticSerializationError, TypeError, UnicodeEncodeError) as error:
         raise TypeError(f"an observation contains a value that JSON cannot represent: {error}") from None
 
