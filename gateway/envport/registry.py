@@ -26,7 +26,7 @@ from envport.errors import (
 )
 from envport.modules import import_module, module_at
 from envport.scoring import Scorer
-from envport.tools.arguments import describe_allowed
+from envport.tools.allowed import describe_allowed
 from envport.tools.schema import ToolSpec, documentation, fingerprint, tools_of
 from envport.types import Task
 

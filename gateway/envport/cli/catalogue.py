@@ -13,7 +13,7 @@ from envport.cli.summary import first_line
 from envport.client import Client
 from envport.episodes import Limits
 from envport.registry import EnvironmentDefinition
-from envport.tools.arguments import describe_allowed
+from envport.tools.allowed import describe_allowed
 from envport.types import EnvironmentInfo, EpisodeLimits, Split
 
 __all__ = ["describe", "list_environments"]

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-import jsonschema
 import mcp_types as types
 from jsonschema import Draft202012Validator
 from jsonschema.protocols import Validator
@@ -23,7 +22,7 @@ from envport.mcp.progress import playing
 from envport.mcp.results import opening_blocks, prompt_messages, tool_error, tool_result
 from envport.registry import EPISODE_ID, START_EPISODE, EnvironmentDefinition
 from envport.telemetry.mcp_server import WhenTraced
-from envport.tools.arguments import explain_json_schema_error
+from envport.tools.arguments import schema_problems
 from envport.types import Choice, ContentBlock
 
 __all__ = ["EpisodeServer", "FixedServer", "GoneServer", "SharedServer"]
@@ -233,8 +232,8 @@ class SharedServer(_EnvironmentServer):
             return tool_error(error, before)
 
     async def _start(self, ctx: Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        if problems := [explain_json_schema_error(error) for error in _errors(self._start_schema, arguments)]:
-            raise InvalidArguments("\n".join(problems))
+        if problems := schema_problems(self._start_schema, arguments):
+            raise InvalidArguments(problems)
         opening = await self._open(ctx, arguments)
         return {
             "content": opening_blocks(opening, self._idle_seconds),
@@ -289,10 +288,6 @@ class GoneServer(_EnvironmentServer):
     async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
         """Refuse."""
         raise UnknownEpisode
-
-
-def _errors(validator: Validator, arguments: Mapping[str, Any]) -> list[jsonschema.ValidationError]:
-    return list(validator.iter_errors(dict(arguments)))
 
 
 def _start_episode(spec: EnvironmentDefinition, idle_seconds: float) -> dict[str, Any]:
