@@ -100,8 +100,29 @@ class EnvironmentDefinition:
 
     @cached_property
     def description(self) -> str:
-        """The docstring of the class, without its sections."""
+        """What people read about the environment: the docstring of the class, without its sections."""
         return documentation(self.cls)[0] if self.cls.__doc__ else ""
+
+    @cached_property
+    def instructions(self) -> str:
+        """What a player is told to do where the task has no prompt of its own.
+
+        Raises:
+            InvalidEnvironment: The environment's `instructions` are not text.
+        """
+        own: Any = self.prototype.instructions
+        if own is None:
+            return self.description
+        if not isinstance(own, str):
+            raise InvalidEnvironment(
+                f"environment {self.name!r}: instructions is a {type(own).__name__}; it has to be text for the player, "
+                "or None. If it is a tool, rename the method and mark it with @tool(name='instructions')"
+            )
+        return inspect.cleandoc(own)
+
+    def prompt(self, task: Task | None) -> str:
+        """What the player of a task is told to do."""
+        return task.prompt if task is not None and task.prompt else self.instructions
 
     @cached_property
     def splits(self) -> Mapping[str, TaskSource]:
@@ -190,7 +211,7 @@ def load(reference: str, name: str | None = None, score: str | None = None) -> E
     scorer = Scorer.find(score) if score is not None else None
     spec = EnvironmentDefinition(served, cls, _options(cls, served, query), scorer)
     # Read the tools now, so that mistakes in them are reported at start-up.
-    _ = spec.listing, spec.splits
+    _ = spec.listing, spec.splits, spec.instructions
     return spec
 
 

@@ -69,6 +69,11 @@ def test_an_environment_without_tasks_has_rows_of_seeds(place: Place):
     assert dataset["seed"][:] != place.spec("mirror", num_tasks=4, seed=1).train_dataset["seed"][:]
 
 
+def test_a_row_has_the_instructions_where_the_task_has_no_prompt():
+    (row,) = EnvironmentSpec("mirror:Instructed", num_tasks=1).train_dataset
+    assert row["prompt"] == [{"role": "user", "content": "Say something.\n\n"}]
+
+
 def test_reset_opens_the_episode_of_the_row(place: Place):
     spec = place.spec("guess", num_tasks=10)
     environment = spec.environment_factory()

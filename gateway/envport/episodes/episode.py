@@ -115,9 +115,8 @@ class Episode:
 
     @property
     def prompt(self) -> str:
-        """The instructions for the player: the task's prompt, or else the environment's description."""
-        task = self.start.task
-        return task.prompt if task is not None and task.prompt else self.spec.description
+        """The instructions for the player: the task's prompt, or else the environment's."""
+        return self.spec.prompt(self.start.task)
 
     async def open(self) -> None:
         """Make the environment and reset it.

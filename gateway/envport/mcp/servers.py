@@ -203,15 +203,15 @@ class SharedServer(_EnvironmentServer):
         super().__init__()
 
     async def instructions(self, ctx: Context) -> str | None:
-        """The environment's description, and how to start an episode."""
+        """The environment's instructions, and how to start an episode."""
         return (
-            f"{self._spec.description}\n\nCall {START_EPISODE} to begin: it returns an {EPISODE_ID} and the first "
+            f"{self._spec.instructions}\n\nCall {START_EPISODE} to begin: it returns an {EPISODE_ID} and the first "
             f"observation. Pass the {EPISODE_ID} in every call. "
             f"An episode expires after {self._idle_seconds / 60:g} minutes without a call."
         ).strip()
 
     async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
-        """The environment's description, and how to start an episode."""
+        """The environment's instructions, and how to start an episode."""
         return prompt_messages(await self.instructions(ctx) or "", None)
 
     async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
