@@ -190,7 +190,8 @@ async def test_a_close_that_holds_up_the_gateway_is_named(tmp_path: Path, caplog
     ) as episodes:
         episode = await open_episode(episodes, "slumbering")
         await episode.call("finish", {})
-    assert "environment slumbering blocked the event loop for 0." in caplog.text
+    assert "environment slumbering blocked the event loop, and with it every other episode, for 0." in caplog.text
+    assert "in close(). Make it async, or" in caplog.text
 
 
 def test_declarations_are_checked():
