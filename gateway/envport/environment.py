@@ -149,6 +149,8 @@ class Environment:
 
     Attributes:
         version: Version of the environment's behaviour. Raise it when results are no longer comparable.
+        instructions: What a player is told to do where the task has no prompt of its own. If `None`, it is the class's
+            docstring without its sections.
         reward: Whether the episode's reward is the sum of the steps' rewards or the last one.
         runtime: How the environment is run, unless the gateway's settings override it: `inline` (cheap and never
             blocking), `thread` (may block), or `process` (one process for each episode, for code that may use much
@@ -173,6 +175,7 @@ class Environment:
     """
 
     version: ClassVar[str] = "1"
+    instructions: str | None = None
     reward: ClassVar[Literal["sum", "last"]] = "sum"
     runtime: ClassVar[RuntimeKind] = "inline"
     sandbox: ClassVar[bool] = False

@@ -27,7 +27,7 @@ from envport.errors import (
 )
 from envport.modules import import_module, module_at
 from envport.scoring import Scorer
-from envport.tools.arguments import describe_allowed
+from envport.tools.allowed import describe_allowed
 from envport.tools.schema import ToolSpec, documentation, fingerprint, tools_of
 from envport.tools.writable import why_unwritable
 from envport.types import Task
@@ -102,8 +102,29 @@ class EnvironmentDefinition:
 
     @cached_property
     def description(self) -> str:
-        """The docstring of the class, without its sections."""
+        """What people read about the environment: the docstring of the class, without its sections."""
         return documentation(self.cls)[0] if self.cls.__doc__ else ""
+
+    @cached_property
+    def instructions(self) -> str:
+        """What a player is told to do where the task has no prompt of its own.
+
+        Raises:
+            InvalidEnvironment: The environment's `instructions` are not text.
+        """
+        own: Any = self.prototype.instructions
+        if own is None:
+            return self.description
+        if not isinstance(own, str):
+            raise InvalidEnvironment(
+                f"environment {self.name!r}: instructions is a {type(own).__name__}; it has to be text for the player, "
+                "or None. If it is a tool, rename the method and mark it with @tool(name='instructions')"
+            )
+        return inspect.cleandoc(own)
+
+    def prompt(self, task: Task | None) -> str:
+        """What the player of a task is told to do."""
+        return task.prompt if task is not None and task.prompt else self.instructions
 
     @cached_property
     def splits(self) -> Mapping[str, TaskSource]:
@@ -122,8 +143,9 @@ class EnvironmentDefinition:
             InvalidOption: An option cannot be shown.
         """
         _ = self.listing, self.splits
-        if (why := why_unwritable(self.description)) is not None:
-            raise InvalidEnvironment(f"environment {self.name!r}: its docstring cannot be shown: {why}")
+        for what, text in (("docstring", self.description), ("instructions", self.instructions)):
+            if (why := why_unwritable(text)) is not None:
+                raise InvalidEnvironment(f"environment {self.name!r}: its {what} cannot be shown: {why}")
         for key, value in self.options.items():
             if (why := why_unwritable(to_jsonable_python(value, fallback=repr))) is not None:
                 raise InvalidOption(f"environment {self.name!r}: option {key!r} cannot be shown: {why}")

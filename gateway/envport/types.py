@@ -120,7 +120,7 @@ class Task(_Wire):
 
     Attributes:
         id: Stable name, unique within its split.
-        prompt: The instructions for the player. If empty, the environment's description is used.
+        prompt: The instructions for the player. If empty, the environment's `instructions` are used.
         metadata: Any data that the environment, a reward function or a scorer needs. The player never sees it.
     """
 
@@ -345,7 +345,8 @@ class EnvironmentInfo(_Wire):
     Attributes:
         name: The name under which it is served.
         version: The environment's own version.
-        description: The author's description.
+        description: What it is, for people.
+        instructions: What a player is told to do where the task has no prompt.
         options: The options that it is served with.
         splits: Its splits, if it has tasks.
         limits: Limits on its episodes.
@@ -360,6 +361,7 @@ class EnvironmentInfo(_Wire):
     name: str
     version: str
     description: str
+    instructions: str
     options: dict[str, Any]
     splits: list[Split]
     limits: EpisodeLimits

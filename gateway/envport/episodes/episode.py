@@ -33,7 +33,7 @@ from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.telemetry.tracing import annotate
-from envport.tools.content import text_observation
+from envport.tools.content import text_observation, told_of_its_end
 from envport.types import EpisodeInfo, FaultOwner, Observation, Outcome, Reason, Status, Trajectory
 
 __all__ = ["Episode"]
@@ -130,9 +130,8 @@ class Episode:
 
     @property
     def prompt(self) -> str:
-        """The instructions for the player: the task's prompt, or else the environment's description."""
-        task = self.start.known(self.spec).task
-        return task.prompt if task is not None and task.prompt else self.spec.description
+        """The instructions for the player: the task's prompt, or else the environment's."""
+        return self.spec.prompt(self.start.known(self.spec).task)
 
     async def open(self) -> None:
         """Make the environment and reset it.
@@ -397,7 +396,7 @@ class Episode:
             result = _said(error)
         seconds = clock.monotonic() - begin
         play.count(result.reward, seconds)
-        result = self._end_if_over(result)
+        result = self._end_if_over(tool, result)
         await play.record(tool, arguments, result, started_at, seconds, error.code if error else None)
         return CallResult(
             observation=result.observation,
@@ -410,7 +409,7 @@ class Episode:
             reward_in_meta=self._reward_in_meta,
         )
 
-    def _end_if_over(self, result: StepResult) -> StepResult:
+    def _end_if_over(self, tool: str, result: StepResult) -> StepResult:
         """End the episode if the step ended it. Returns the result as the player is told of it."""
         if self.status == "failed":
             return result
@@ -421,11 +420,20 @@ class Episode:
             self.end("truncated", "truncated", f"It was truncated after {counted}.")
         elif limit is not None and self._play.steps >= limit:
             self.end("truncated", "step_limit", f"It was truncated at its limit of {counted}.")
-            return replace(result, truncated=True)
+            return self._cut_off(tool, result)
         elif (over := self._life.over) is not None and over.status == "truncated":
             # The time limit was reached while the call was running.
-            return replace(result, truncated=True)
+            return self._cut_off(tool, result)
         return result
+
+    def _cut_off(self, tool: str, result: StepResult) -> StepResult:
+        """The result of the call at which a limit ended the episode. The environment does not know of that limit."""
+        assert self._life.over is not None
+        words = f"The episode is over. {self._life.over.message}"
+        more_keys = self.spec.tools[tool].more_keys
+        return replace(
+            result, truncated=True, observation=told_of_its_end(result.observation, words, more_keys=more_keys)
+        )
 
     def _lost_between_calls(self, lost: WorkerLost) -> None:
         self._lost = lost

@@ -16,9 +16,18 @@ from pydantic_core import to_jsonable_python
 
 from envport.errors import WorkerLost
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, contained, reward_of
+from envport.runtimes.base import (
+    UNBOUNDED,
+    Bounds,
+    Load,
+    ProgressSink,
+    StepResult,
+    Worker,
+    contained,
+    first_observation,
+    reward_of,
+)
 from envport.runtimes.instance import Instance, Work
-from envport.tools.content import observe
 from envport.types import Observation, Task
 
 __all__ = ["SCORING", "InlineRuntime", "ThreadRuntime", "overdue"]
@@ -28,7 +37,7 @@ logger = logging.getLogger(__name__)
 SCORING = "Scoring the final state"
 """What is done, for messages."""
 
-_BLOCKED_SECONDS = 0.5
+_BLOCKED_SECONDS = 0.1
 # After its cancellation, time for a coroutine to clean up before its environment is closed.
 _UNWIND_SECONDS = 0.2
 
@@ -58,7 +67,14 @@ class _LocalRuntime:
 
 
 class InlineRuntime(_LocalRuntime):
-    """Runs environments in the event loop: for environments that are cheap and never block."""
+    """Runs environments in the event loop: for environments that are cheap and never block.
+
+    A method that does block is named in the log, once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._blocking: set[tuple[str, str]] = set()
 
     async def open(
         self,
@@ -68,7 +84,7 @@ class InlineRuntime(_LocalRuntime):
     ) -> Worker:
         """Create a worker with a new instance of the environment."""
         with contained():
-            return _InlineWorker(Instance(spec), bounds, self._open)
+            return _InlineWorker(Instance(spec), bounds, self._open, self._blocking)
 
 
 class ThreadRuntime(_LocalRuntime):
@@ -99,8 +115,9 @@ class ThreadRuntime(_LocalRuntime):
 
 
 class _InlineWorker:
-    def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker]):
+    def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker], blocking: set[tuple[str, str]]):
         self.busy = False
+        self._blocking = blocking
         self._instance = instance
         self._bounds = bounds
         self._workers = workers
@@ -109,51 +126,44 @@ class _InlineWorker:
     async def reset(self, *, seed: int, task: Task | None) -> Observation:
         work = self._instance.reset(seed=seed, task=task)
         with contained():
-            return observe(await self._timed(work, "Resetting the environment", self._bounds.reset_seconds))
+            return first_observation(
+                await self._timed(work, "reset()", "Resetting the environment", self._bounds.reset_seconds)
+            )
 
     async def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> StepResult:
         work = self._instance.call(tool, arguments, progress)
         with contained():
-            return StepResult.of(await self._timed(work, "The call", self._bounds.call_seconds))
+            return StepResult.of(await self._timed(work, tool, "The call", self._bounds.call_seconds))
 
     async def score(self) -> float | None:
         with contained():
-            return reward_of(await self._timed(self._instance.score(), SCORING, self._bounds.score_seconds))
+            return reward_of(await self._timed(self._instance.score(), "score()", SCORING, self._bounds.score_seconds))
 
     async def final_state(self) -> Any:
         with contained():
-            state = await self._timed(self._instance.final_state(), SCORING, self._bounds.score_seconds)
+            work = self._instance.final_state()
+            state = await self._timed(work, "final_state()", SCORING, self._bounds.score_seconds)
             return to_jsonable_python(state)
 
     async def close(self) -> None:
         self._workers.discard(self)
         with contained():
-            await self._run(self._closing(), "Closing the environment", self._bounds.close_seconds)
+            await self._run(self._instance.close(), "close()", "Closing the environment", self._bounds.close_seconds)
 
-    def _closing(self) -> Work:
-        return self._close
-
-    def _close(self) -> Any:
-        began = time.monotonic()
-        result = self._instance.close()()
-        if (blocked := time.monotonic() - began) > _BLOCKED_SECONDS:
-            logger.warning(
-                "environment %s blocked the event loop for %.1f s in close(). Make close() async, or set "
-                'runtime = "thread" or "process".',
-                self._instance.name,
-                blocked,
-            )
-        return result
-
-    async def _timed(self, work: Work, what: str, seconds: float | None) -> Any:
+    async def _timed(self, work: Work, method: str, what: str, seconds: float | None) -> Any:
         self.busy = True
         try:
-            return await self._run(work, what, seconds)
+            return await self._run(work, method, what, seconds)
         finally:
             self.busy = False
 
-    async def _run(self, work: Work, what: str = "", seconds: float | None = None) -> Any:
-        result = work()
+    async def _run(self, work: Work, method: str, what: str, seconds: float | None) -> Any:
+        began = time.monotonic()
+        try:
+            result = work()
+        finally:
+            if (held := time.monotonic() - began) > _BLOCKED_SECONDS:
+                self._blocked(method, held)
         if not inspect.isawaitable(result):
             return result
         if seconds is None:
@@ -169,6 +179,19 @@ class _InlineWorker:
             return task.result()
         await self._stop(task, what)
         raise overdue(what, seconds)
+
+    def _blocked(self, method: str, seconds: float) -> None:
+        name = self._instance.name
+        if (name, method) in self._blocking:
+            return
+        self._blocking.add((name, method))
+        logger.warning(
+            "environment %s blocked the event loop, and with it every other episode, for %.1f s in %s. Make it "
+            'async, or set runtime = "thread" or "process". This is said once.',
+            name,
+            seconds,
+            method if method.endswith("()") else f"tool {method!r}",
+        )
 
     async def _stop(self, task: asyncio.Future[Any], what: str) -> None:
         """Cancel a task, and leave it running if it does not end soon."""
@@ -199,7 +222,7 @@ def _forget(task: asyncio.Future[Any]) -> None:
 
 class _ThreadWorker(_InlineWorker):
     def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker], limiter: anyio.CapacityLimiter):
-        super().__init__(instance, bounds, workers)
+        super().__init__(instance, bounds, workers, set())
         self._limiter = limiter
         # One is enough: a worker has one call in a thread at a time. The shared limiter is acquired before the
         # call's time limit starts, so the wait for a free thread does not count.
@@ -212,13 +235,10 @@ class _ThreadWorker(_InlineWorker):
         if not self._left:
             await super().close()
 
-    def _closing(self) -> Work:
-        return self._instance.close()
-
-    async def _run(self, work: Work, what: str = "", seconds: float | None = None) -> Any:
+    async def _run(self, work: Work, method: str, what: str, seconds: float | None) -> Any:
         function = getattr(work, "func", work)
         if inspect.iscoroutinefunction(function):
-            return await super()._run(work, what, seconds)
+            return await super()._run(work, method, what, seconds)
         close = self._instance.close()
         leavable = _Leavable(work, close if work != close else None)
         await self._take_place()
