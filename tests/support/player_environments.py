@@ -11,6 +11,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from patience import patient
+
 from envport import Environment, PlayerLimits, Step, Workspace, tool
 
 ANSWER = "forty-two-thousand-and-one"
@@ -73,6 +75,17 @@ class Coder(Environment):
     def submit(self, answer: str) -> Step[str]:
         """Give the answer."""
         return Step("Done.", reward=float(answer == self.answer), terminated=True)
+
+
+class Hasty(Coder):
+    """Its calls may take less than its player's code."""
+
+    call_seconds = patient(1.0)
+
+    @tool
+    def earn(self) -> Step[str]:
+        """Get some of the reward."""
+        return Step("Half of it.", reward=1.5)
 
 
 class AsyncCoder(Coder):
