@@ -14,7 +14,7 @@ import player_escapes
 import pytest
 from opening import close_episode, open_episode
 from patience import patient
-from player_environments import AsyncCoder, Coder, ThreadedAsyncCoder, ThreadedCoder, Unable
+from player_environments import AsyncCoder, Coder, SlowToBegin, ThreadedAsyncCoder, ThreadedCoder, Unable
 from player_escapes import CODER, attempt
 from runtimes import descendants, serving
 from users import USERS, run_as_nobody
@@ -133,6 +133,22 @@ async def test_a_deadline_of_the_environment_itself_is_the_environments():
         with pytest.raises(EpisodeFailed):
             await episode.call("own", {"how": "hang"})
         assert ended(episode) == ("failed", "deadline", "environment")
+
+
+async def test_before_its_first_call_nothing_is_the_players():
+    async with serving(defined(SlowToBegin), reset_seconds=patient(1.0)) as episodes:
+        with pytest.raises(EpisodeFailed) as failed:
+            await open_episode(episodes, "coder")
+        assert failed.value.fault == "environment"
+
+
+async def test_orphans_that_have_ended_take_no_room():
+    code = (
+        "import os, time\nfor _ in range(40):\n    pid = os.fork()\n    if pid == 0:\n        os.fork()\n"
+        "        os._exit(0)\n    os.waitpid(pid, 0)\n    time.sleep(0.05)\nprint('done')"
+    )
+    async with serving(CODER) as episodes:
+        assert (await attempt(await open_episode(episodes, "coder"), code, "small"))["out"] == "done\n"
 
 
 @pytest.mark.parametrize("how", ["crash beside", "raise beside"])

@@ -88,6 +88,13 @@ class Hasty(Coder):
         return Step("Half of it.", reward=1.5)
 
 
+class SlowToBegin(Coder):
+    """Runs something before its player has done anything."""
+
+    def reset(self, *, seed: int, task: Any) -> str:
+        return str(self.player_code.run(["sleep", "1000"], timeout=1000.0))
+
+
 class AsyncCoder(Coder):
     """The same, as an async environment."""
 

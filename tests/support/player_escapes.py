@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from envport.episodes import Episode
 from envport.registry import EnvironmentDefinition
 
 CODER = EnvironmentDefinition("coder", Coder)
+PACKAGES = [f"{prefix}/lib/python*/*-packages/*" for prefix in ("/usr", "/usr/local", sys.base_prefix)]
 
 TRY = """
 import os, sys, socket, signal, subprocess, ctypes, glob
@@ -90,16 +92,16 @@ async def reading() -> None:
                 users="open('/etc/shadow').read()",
                 homes="os.listdir('/home') + os.listdir('/root')",
                 run="os.listdir('/run')",
-                packages="__import__('envport')",
+                packages=f"[it for path in {PACKAGES!r} for it in glob.glob(path)]",
                 everywhere="[it for it in ('/var', '/srv', '/opt', '/mnt', '/boot', '/sys') if os.path.exists(it)]",
             )
         assert set(found["variables"]) == {"HOME", "LANG", "LOGNAME", "PATH", "USER"}
         refused = ("warden_memory", "warden_variables", "warden_descriptors", "own_parent")
-        refused += ("token", "environment", "worker", "users", "homes", "run", "packages")
+        refused += ("token", "environment", "worker", "users", "homes", "run")
         assert {name: found[name] for name in refused if not str(found[name]).startswith("refused")} == {}
         # The first process, and the program itself.
         assert len(found["processes"]) == 2
-        assert found["everywhere"] == []
+        assert (found["everywhere"], found["packages"]) == ([], [])
         assert zygote
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +71,7 @@ def start(
 
     Raises:
         ConfigurationError: This system cannot run it; the message says what to install or allow.
+        ValueError: Something that is to be readable does not exist.
     """
     if sys.platform != "linux":
         raise ConfigurationError("code of the player needs Linux, where bubblewrap runs it in a sandbox")
@@ -89,7 +91,8 @@ def start(
     python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", _source()]
     command = [bwrap, *_namespaces(user), *_root(limits, readable), "--", *python, json.dumps(settings)]
     ours, theirs = socket.socketpair()
-    with theirs:
+    with theirs, ExitStack() as on_error:
+        on_error.callback(ours.close)
         process = subprocess.Popen(
             command,
             stdin=theirs.fileno(),
@@ -98,6 +101,7 @@ def start(
             env={},
             start_new_session=True,
         )
+        on_error.pop_all()
     return ours, process
 
 
@@ -147,7 +151,7 @@ def _root(limits: PlayerLimits, readable: Sequence[str | os.PathLike[str]]) -> I
     for path in readable:
         shown = os.path.abspath(os.path.expanduser(path))
         if not os.path.exists(shown):
-            raise ConfigurationError(f"the code of the player is to read {shown}, which does not exist")
+            raise ValueError(f"the code of the player is to read {shown}, which does not exist")
         yield from _shown(shown)
     disk = int(limits.disk_mb * 2**20)
     yield from ("--proc", "/proc", "--bind", "/proc/sys/user", "/proc/sys/user", "--dev", "/dev")

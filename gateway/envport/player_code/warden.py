@@ -194,7 +194,7 @@ class _Run:
             os.close(end)
         pidfd = os.pidfd_open(pid)
         try:
-            self._watch(pidfd, began + self._request["seconds"])
+            self._watch(pid, pidfd, began + self._request["seconds"])
         finally:
             os.close(pidfd)
             status = _end_all(pid)
@@ -218,7 +218,7 @@ class _Run:
         self._poll.register(0, select.POLLIN)
         return [self._write_end, out, err], [stdin, out_end, err_end]
 
-    def _watch(self, pidfd: int, deadline: float) -> None:
+    def _watch(self, pid: int, pidfd: int, deadline: float) -> None:
         self._poll.register(pidfd, select.POLLIN)
         check, pause = time.monotonic(), _CHECK_SECONDS
         while True:
@@ -227,6 +227,7 @@ class _Run:
                 self._ended = "time"
                 return
             if now >= check:
+                _bury_orphans(pid)
                 self._ended = self._limits.exceeded()
                 # With many processes, looking takes a while. Do not spend more than a tenth of the time on it.
                 pause = max(_CHECK_SECONDS, 10 * (time.monotonic() - now))
@@ -297,6 +298,12 @@ def _execute(request: dict[str, Any], limits: _Limits, ends: list[int]) -> NoRet
         os._exit(_NOT_FOUND if missing else _NOT_STARTED)
     finally:
         os._exit(_NOT_STARTED)
+
+
+def _bury_orphans(pid: int) -> None:
+    """Reap what has ended, except the command itself: whose parent ends becomes a child of this process."""
+    while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None and ended.si_pid != pid:
+        os.waitpid(ended.si_pid, 0)
 
 
 def _end_all(pid: int) -> int:

@@ -94,7 +94,7 @@ class Workspace:
             variables: Environment variables, beside `PATH`, `HOME`, `USER`, `LOGNAME` and `LANG`.
 
         Raises:
-            ToolError: A file could not be written.
+            ToolError: A file could not be written, or the input is larger than 64 MiB.
             ValueError: `argv` is empty, or `timeout` is not above 0.
         """
         if isinstance(argv, str) or not argv:
@@ -208,12 +208,16 @@ class Workspace:
 
     def _ask(self, request: dict[str, Any], seconds: float) -> Mapping[str, Any] | None:
         """Send a request and wait for its answer; `None` if the sandbox is gone."""
+        try:
+            packed = pack(request)
+        except ValueError as error:
+            raise ToolError(f"the input is too large: {error}") from None
         with self._turn:
             sock = self._sock
             if sock is None:
                 return None
             try:
-                return exchange(sock, pack(request), seconds + _GRACE_SECONDS)
+                return exchange(sock, packed, seconds + _GRACE_SECONDS)
             except (OSError, ValueError):
                 pass
         self.close()
