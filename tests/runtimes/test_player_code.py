@@ -148,7 +148,8 @@ async def test_orphans_that_have_ended_take_no_room():
         "        os._exit(0)\n    os.waitpid(pid, 0)\n    time.sleep(0.05)\nprint('done')"
     )
     async with serving(CODER) as episodes:
-        assert (await attempt(await open_episode(episodes, "coder"), code, "small"))["out"] == "done\n"
+        done = await attempt(await open_episode(episodes, "coder"), code, "small")
+        assert (done["out"], done["err"]) == ("done\n", "")
 
 
 @pytest.mark.parametrize("how", ["crash beside", "raise beside"])
