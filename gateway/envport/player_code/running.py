@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 
+import anyio
 import anyio.to_thread
 
 from envport.errors import ConfigurationError, UpstreamLost
@@ -28,16 +27,12 @@ class PlayerCode:
 
     Args:
         notice: Told when code of the player begins to run, and when none is running any more.
-
-    Attributes:
-        cut_at: When a run was last cut short by a cancellation, in seconds of the monotonic clock.
     """
 
     def __init__(self, notice: Callable[[bool], None] | None = None):
         self._notice = notice
         self._lock = threading.Lock()
         self._running = 0
-        self.cut_at = -math.inf
         self._workspaces: set[Workspace] = set()
 
     @property
@@ -56,7 +51,7 @@ class PlayerCode:
             UpstreamLost: This machine cannot make a sandbox now.
         """
         try:
-            made = Workspace(limits, readable, Hooks(self._announced, self._cut, self._forget))
+            made = Workspace(limits, readable, Hooks(self._announced, self._forget))
         except (ConfigurationError, OSError) as error:
             raise UpstreamLost(str(error)) from error
         with self._lock:
@@ -98,7 +93,8 @@ class PlayerCode:
         try:
             return await made.run_async(argv, stdin=stdin, timeout=timeout, files=files, variables=variables)
         finally:
-            made.close()
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(made.close)
 
     def close(self) -> None:
         """End all sandboxes. A run in another thread returns at once."""
@@ -106,9 +102,6 @@ class PlayerCode:
             workspaces = list(self._workspaces)
         for one in workspaces:
             one.close()
-
-    def _cut(self) -> None:
-        self.cut_at = time.monotonic()
 
     def _forget(self, workspace: Workspace) -> None:
         with self._lock:

@@ -45,12 +45,10 @@ class Hooks:
 
     Attributes:
         announced: Entered while code of the player is running.
-        cut: Called when a run is cut short by a cancellation.
         gone: Called with the workspace when it has ended.
     """
 
     announced: Callable[[], AbstractContextManager[None]]
-    cut: Callable[[], None]
     gone: Callable[[Any], None]
 
 
@@ -129,8 +127,8 @@ class Workspace:
         try:
             return await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
         except anyio.get_cancelled_exc_class():
-            self._hooks.cut()
-            self.close()
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self.close)
             raise
 
     def write(self, files: Files, *, executable: bool = False) -> None:
