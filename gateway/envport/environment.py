@@ -6,9 +6,10 @@ import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, overload
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, cast, get_args, overload
 
 from envport.errors import InvalidEnvironment
+from envport.player_code import PlayerCode
 from envport.types import Task
 
 __all__ = [
@@ -140,6 +141,16 @@ class ToolDefinition:
     hints: ToolHints = ToolHints()
 
 
+class _Undeclared:
+    """Stands where an instance has no `player_code`, and says why."""
+
+    def __get__(self, instance: Environment | None, owner: type[Environment]) -> Self:
+        if instance is None:
+            return self
+        how = "it is there from reset on" if owner.runs_player_code else "set runs_player_code = True in the class"
+        raise InvalidEnvironment(f"{owner.__qualname__} has no player_code: {how}")
+
+
 class Environment:
     """Base class of environments. An instance plays one episode.
 
@@ -157,6 +168,9 @@ class Environment:
             CPU time, crash, hang or leak memory).
         sandbox: Whether its processes run in a sandbox (bubblewrap): they have no network, and can write only to
             their own `/tmp`. For `process` only.
+        runs_player_code: Whether it runs code that the player gives it. It then has `player_code`, and is refused at
+            the start where this machine cannot run such code. For `thread` and `process` only.
+        player_code: Runs code of the player in a sandbox that reaches neither the environment nor the gateway.
         max_episodes: Maximum number of live episodes, for example because a system that it uses has few seats. `None`
             for no limit of its own. The gateway's settings may override it.
         max_steps: An episode is truncated after this many tool calls; `None` for no limit.
@@ -179,6 +193,7 @@ class Environment:
     reward: ClassVar[Literal["sum", "last"]] = "sum"
     runtime: ClassVar[RuntimeKind] = "inline"
     sandbox: ClassVar[bool] = False
+    runs_player_code: ClassVar[bool] = False
     max_episodes: ClassVar[int | None] = None
     max_steps: int | None = None
     max_seconds: float | None = None
@@ -188,6 +203,7 @@ class Environment:
     close_seconds: float | None = 5.0
     memory_mb: float | None = None
     rng: random.Random
+    player_code = cast("PlayerCode", _Undeclared())
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -203,6 +219,11 @@ class Environment:
             )
         if cls.sandbox and cls.runtime != "process":
             raise InvalidEnvironment(f"{cls.__qualname__}.sandbox needs runtime = 'process'")
+        if cls.runs_player_code and cls.runtime == "inline":
+            raise InvalidEnvironment(
+                f"{cls.__qualname__}.runs_player_code needs runtime = 'process' or 'thread': "
+                "an inline environment must not block the gateway"
+            )
         _check_reset(cls)
         for method in ("score", "final_state"):
             if tool_hints(getattr(cls, method)) is not None:

@@ -171,7 +171,7 @@ class _Worker:
     def _begin(self, message: dict[str, Any]) -> Work:
         match message["op"]:
             case "reset":
-                self._instance = Instance(self._spec)
+                self._instance = Instance(self._spec, self._notice)
                 task = message["task"]
                 return self._instance.reset(
                     seed=message["seed"], task=Task.model_validate(task) if task is not None else None
@@ -208,6 +208,9 @@ class _Worker:
         self._send(answer)
         if isinstance(broken, KeyboardInterrupt):
             raise broken
+
+    def _notice(self, running: bool) -> None:
+        self._send(encode({"player": running}))
 
     def _progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         self._send(encode({"progress": [progress, total, message]}))

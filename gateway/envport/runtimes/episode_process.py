@@ -14,6 +14,7 @@ from typing import Any, Literal
 from envport.errors import WorkerLost
 from envport.runtimes.base import ProgressSink
 from envport.runtimes.frames import FrameError, Frames, encode
+from envport.runtimes.ownership import PlayerCodeNotice
 
 __all__ = ["EpisodeProcess"]
 
@@ -47,6 +48,7 @@ class EpisodeProcess:
         self._killed = False
         self._given_up: asyncio.TimerHandle | None = None
         self._why: WorkerLost | None = None
+        self._player_code: PlayerCodeNotice | None = None
         self._frames = Frames()
         self._unsent = bytearray()
         self._answer: asyncio.Future[dict[str, Any]] | None = None
@@ -150,6 +152,10 @@ class EpisodeProcess:
         lost = self._why or WorkerLost("The environment's process was lost.", fault="infrastructure")
         if status is not None:
             lost = _with_status(self._why, status, stderr)
+        # A process that was ended for breaking the protocol was ended for what the environment did.
+        broke = self._why is not None and self._why.reason == "worker_lost"
+        if self._player_code is not None and not broke and self._player_code.owns(lost):
+            lost.fault = "player"
         self.lost = lost
         self._release()
         if self._answer is not None and not self._answer.done():
@@ -233,6 +239,8 @@ class EpisodeProcess:
     def _take(self, message: dict[str, Any]) -> None:
         if "progress" in message:
             self._report(message["progress"])
+        elif "player" in message:
+            self._player_code = PlayerCodeNotice() if message["player"] is True else None
         elif self._answer is not None and not self._answer.done():
             self._answer.set_result(message)
         else:
@@ -258,7 +266,8 @@ def _with_status(why: WorkerLost | None, status: int, stderr: str) -> WorkerLost
         message = f"The environment's process was ended by {name}."
     else:
         message = f"The environment's process ended with exit code {os.waitstatus_to_exitcode(status)}."
-    return WorkerLost(message, reason, signal_name=name, stderr=stderr)
+    fault = "environment" if why is None else why.fault
+    return WorkerLost(message, reason, fault=fault, signal_name=name, stderr=stderr)
 
 
 def _signal_name(number: int) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from envport.player_code import PlayerCode
 from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import ProgressSink
 from envport.types import Task
@@ -23,15 +24,19 @@ class Instance:
 
     Args:
         spec: The environment.
+        notice: Told when code of the player begins to run, and when it has ended.
 
     Attributes:
         name: The environment's name.
     """
 
-    def __init__(self, spec: EnvironmentDefinition):
+    def __init__(self, spec: EnvironmentDefinition, notice: Callable[[bool], None] | None = None):
         self.name = spec.name
         self._tools = spec.tools
         self._environment = spec.make()
+        self._player_code = PlayerCode(notice) if spec.cls.runs_player_code else None
+        if self._player_code is not None:
+            self._environment.player_code = self._player_code
 
     def reset(self, *, seed: int, task: Task | None) -> Work:
         """The work that starts the episode; it returns the first observation as the environment gives it."""
@@ -61,7 +66,19 @@ class Instance:
 
     def close(self) -> Work:
         """The work that releases the episode's resources."""
-        return self._environment.close
+        return self._environment.close if self._player_code is None else self._close_all
+
+    def stop_player_code(self) -> bool:
+        """End what is running of the player's code. Returns whether any was running."""
+        if self._player_code is None:
+            return False
+        ran = self._player_code.running
+        self._player_code.close()
+        return ran
+
+    def _close_all(self) -> Any:
+        self.stop_player_code()
+        return self._environment.close()
 
 
 def runs_async(spec: EnvironmentDefinition) -> bool:

@@ -14,7 +14,8 @@ import anyio
 import anyio.to_thread
 from pydantic_core import to_jsonable_python
 
-from envport.errors import WorkerLost
+from envport.errors import ConfigurationError, WorkerLost
+from envport.player_code import require_player_code
 from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import (
     UNBOUNDED,
@@ -30,7 +31,7 @@ from envport.runtimes.base import (
 from envport.runtimes.instance import Instance, Work
 from envport.types import Observation, Task
 
-__all__ = ["SCORING", "InlineRuntime", "ThreadRuntime", "overdue"]
+__all__ = ["SCORING", "InlineRuntime", "ThreadRuntime", "check_player_code", "overdue"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,12 +48,31 @@ def overdue(what: str, seconds: float | None) -> WorkerLost:
     return WorkerLost(f"{what} took longer than its limit of {seconds:g} s.", "deadline")
 
 
+async def check_player_code(spec: EnvironmentDefinition) -> None:
+    """Check that this machine can run code of the player, if the environment does.
+
+    Raises:
+        ConfigurationError: It cannot; the message says what to install or allow.
+    """
+    if not spec.cls.runs_player_code:
+        return
+    try:
+        await anyio.to_thread.run_sync(require_player_code)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"environment {spec.name!r} cannot run: {error}") from None
+
+
 class _LocalRuntime:
     def __init__(self) -> None:
         self._open: set[_InlineWorker] = set()
 
     async def prepare(self, spec: EnvironmentDefinition) -> None:
-        """Do nothing: there is nothing to prepare."""
+        """Check that this machine can run code of the player, if the environment does.
+
+        Raises:
+            ConfigurationError: It cannot.
+        """
+        await check_player_code(spec)
 
     def load(self) -> Load:
         """The current load."""
@@ -150,6 +170,12 @@ class _InlineWorker:
         with contained():
             await self._run(self._instance.close(), "close()", "Closing the environment", self._bounds.close_seconds)
 
+    async def _overdue(self, what: str, seconds: float | None) -> WorkerLost:
+        lost = overdue(what, seconds)
+        if await anyio.to_thread.run_sync(self._instance.stop_player_code):
+            lost.fault = "player"
+        return lost
+
     async def _timed(self, work: Work, method: str, what: str, seconds: float | None) -> Any:
         self.busy = True
         try:
@@ -177,8 +203,9 @@ class _InlineWorker:
             raise
         if done:
             return task.result()
+        lost = await self._overdue(what, seconds)
         await self._stop(task, what)
-        raise overdue(what, seconds)
+        raise lost
 
     def _blocked(self, method: str, seconds: float) -> None:
         name = self._instance.name
@@ -249,7 +276,7 @@ class _ThreadWorker(_InlineWorker):
         finally:
             self._limiter.release_on_behalf_of(self)
             self._left = leavable.leave()
-        raise overdue(what, seconds)
+        raise await self._overdue(what, seconds)
 
     async def _take_place(self) -> None:
         try:

@@ -19,7 +19,7 @@ from envport.runtimes.descriptors import allow_descriptors
 from envport.runtimes.episode_process import EpisodeProcess
 from envport.runtimes.fork_server import ForkServer
 from envport.runtimes.frames import FrameError
-from envport.runtimes.local import SCORING, overdue
+from envport.runtimes.local import SCORING, check_player_code, overdue
 from envport.runtimes.watchdog import Watchdog
 from envport.types import Observation, Task
 
@@ -41,8 +41,9 @@ class ProcessRuntime:
         """Start the process that the episodes' processes are forked from.
 
         Raises:
-            ConfigurationError: The environment cannot be loaded in that process.
+            ConfigurationError: The environment cannot be loaded in that process, or cannot run its player's code.
         """
+        await check_player_code(spec)
         await self._server(spec)
 
     async def open(

@@ -34,8 +34,9 @@ def kind_for(spec: EnvironmentDefinition, override: RuntimeKind | None) -> Runti
 
     Args:
         spec: The environment, which declares its kind.
-        override: The kind that the operator chose; a sandboxed environment stays sandboxed.
+        override: The kind that the operator chose. A sandboxed environment stays sandboxed, and one that runs its
+            player's code is never inline.
     """
-    if override is None or spec.cls.sandbox:
+    if override is None or spec.cls.sandbox or (override == "inline" and spec.cls.runs_player_code):
         return spec.cls.runtime
     return override
