@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -155,8 +156,12 @@ class Environment:
         runtime: How the environment is run, unless the gateway's settings override it: `inline` (cheap and never
             blocking), `thread` (may block), or `process` (one process for each episode, for code that may use much
             CPU time, crash, hang or leak memory).
-        sandbox: Whether its processes run in a sandbox (bubblewrap): they have no network, and can write only to
-            their own `/tmp`. For `process` only.
+        sandbox: Whether each episode runs in a sandbox of its own, without network, in which it sees the interpreter,
+            the installed packages and what `sandbox_paths` and `sandbox_variables` name, and can write only to its
+            own `/tmp` and `/dev/shm`. For `process` only.
+        sandbox_paths: Files and folders that sandboxed episodes may read. A relative path begins at the folder of the
+            class's file, and `~` is the gateway's home.
+        sandbox_variables: Names of the gateway's environment variables that sandboxed episodes see.
         max_episodes: Maximum number of live episodes, for example because a system that it uses has few seats. `None`
             for no limit of its own. The gateway's settings may override it.
         max_steps: An episode is truncated after this many tool calls; `None` for no limit.
@@ -170,7 +175,12 @@ class Environment:
         close_seconds: Seconds that `close` may take. After this, `process` ends the process, an async `close` is
             cancelled, and a thread is left running. A blocking `close` that runs `inline` cannot be stopped.
         memory_mb: Memory in MiB that an episode may use, without the memory that all episodes share; `None` for no
-            limit. Checked during calls, for `process` only.
+            limit. This and the following limits hold for `process` only, for all processes that the episode starts,
+            during calls and between them.
+        cpu_seconds: Seconds of CPU time that an episode may use; `None` for no limit.
+        max_processes: Processes and threads that an episode may have; `None` for 512 in a sandbox, and for no limit
+            elsewhere.
+        disk_mb: MiB that a sandboxed episode may write to `/tmp` and `/dev/shm` together.
         rng: Random generator. It is seeded from the episode's seed before each call of `reset`.
     """
 
@@ -179,6 +189,8 @@ class Environment:
     reward: ClassVar[Literal["sum", "last"]] = "sum"
     runtime: ClassVar[RuntimeKind] = "inline"
     sandbox: ClassVar[bool] = False
+    sandbox_paths: ClassVar[Sequence[str | os.PathLike[str]]] = ()
+    sandbox_variables: ClassVar[Sequence[str]] = ()
     max_episodes: ClassVar[int | None] = None
     max_steps: int | None = None
     max_seconds: float | None = None
@@ -187,6 +199,9 @@ class Environment:
     score_seconds: float | None = 600.0
     close_seconds: float | None = 5.0
     memory_mb: float | None = None
+    cpu_seconds: float | None = None
+    max_processes: int | None = None
+    disk_mb: float = 256.0
     rng: random.Random
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
