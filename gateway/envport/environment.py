@@ -7,9 +7,10 @@ import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, overload
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, TypeVar, get_args, overload
 
 from envport.errors import InvalidEnvironment
+from envport.secrecy import without_secrets
 from envport.types import Task
 
 __all__ = [
@@ -218,6 +219,7 @@ class Environment:
             )
         if cls.sandbox and cls.runtime != "process":
             raise InvalidEnvironment(f"{cls.__qualname__}.sandbox needs runtime = 'process'")
+        _check_sandbox(cls)
         _check_reset(cls)
         for method in ("score", "final_state"):
             if tool_hints(getattr(cls, method)) is not None:
@@ -271,6 +273,24 @@ class Environment:
     def tool_definitions(self) -> Sequence[ToolDefinition]:
         """Tools in addition to those marked with `@tool`, for tools that are known only when an instance is created."""
         return ()
+
+
+def _check_sandbox(cls: type[Environment]) -> None:
+    def refuse(attribute: str, allowed: str) -> NoReturn:
+        raise InvalidEnvironment(f"{cls.__qualname__}.{attribute} is {getattr(cls, attribute)!r}; allowed: {allowed}")
+
+    for attribute, what in (("sandbox_paths", "paths"), ("sandbox_variables", "names")):
+        if isinstance(getattr(cls, attribute), str | bytes):
+            refuse(attribute, f"a sequence of {what}")
+    if hidden := set(cls.sandbox_variables) - set(without_secrets(dict.fromkeys(cls.sandbox_variables, ""))):
+        raise InvalidEnvironment(
+            f"{cls.__qualname__}.sandbox_variables names {min(hidden)!r}, which is the gateway's own; "
+            "allowed: variables of the environment"
+        )
+    for attribute in ("memory_mb", "cpu_seconds", "max_processes", "disk_mb"):
+        value = getattr(cls, attribute)
+        if isinstance(value, int | float) and not value > 0:
+            refuse(attribute, "a number above 0, or None" if attribute != "disk_mb" else "a number above 0")
 
 
 def _check_reset(cls: type[Environment]) -> None:

@@ -149,7 +149,7 @@ class EpisodeProcess:
         """
         if self.lost is not None:
             return
-        if self.meter is not None and not self._killed:
+        if self.meter is not None and self._why is None:
             # The kernel may have killed it for its memory.
             self._why = self.meter.over()
         # An answer that was sent before the death still counts.
