@@ -46,6 +46,11 @@ async def test_what_an_episode_takes_is_counted_over_all_its_processes(user: str
     await run(user, "more_than_is_allowed", "groups" if user == "root" and ControlGroups.find() else "looking")
 
 
+async def test_a_gateway_hides_its_secrets_from_processes_of_its_own_user():
+    # From root, nothing can be hidden.
+    await run("ordinary", "a_gateway_hides_its_secrets")
+
+
 def test_nothing_survives_a_killed_gateway():
     source = "import asyncio, escapes; asyncio.run(escapes.until_killed())"
     environ = {**os.environ, "PYTHONPATH": str(SUPPORT)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import tempfile
 from pathlib import Path
 
@@ -224,6 +225,22 @@ async def without_namespaces() -> None:
     with pytest.raises(ConfigurationError, match=r"'prisoner' cannot be run: .* user\.max_user_namespaces above 0"):
         await runtime_for("process").prepare(PRISONER)
     assert descendants(os.getpid()) == []
+
+
+async def a_gateway_hides_its_secrets() -> None:
+    """Without a sandbox, an episode of an ordinary user is a process of the gateway's user."""
+    words = [sys.executable, "-m", "envport.cli", "serve", "counter", "--port", "0"]
+    environ = {**os.environ, "ENVPORT_TOKEN": "a-token-of-the-tests-0123456789"}
+    process = await anyio.open_process(words, env=environ, stderr=None)
+    async with process, serving(EnvironmentDefinition("free", Free)) as episodes:
+        assert process.stdout is not None
+        said = b""
+        while b" at http" not in said:
+            said += await process.stdout.receive()
+        one = await open_episode(episodes, "free")
+        for file in ("environ", "mem", "fd/0"):
+            assert await attempt(one, f"open('/proc/{process.pid}/{file}', 'rb')") == "EACCES", file
+        process.kill()
 
 
 TAKE = {

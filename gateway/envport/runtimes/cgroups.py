@@ -122,9 +122,6 @@ class ControlGroups:
                 return cls(version, parents)
         return None
 
-    def __str__(self) -> str:
-        return f"control groups (version {self.version})"
-
     def make(self) -> ControlGroup:
         """Make a group.
 
