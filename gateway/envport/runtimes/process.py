@@ -38,6 +38,8 @@ class ProcessRuntime:
     def __init__(self) -> None:
         self._servers: dict[int, asyncio.Task[ForkServer]] = {}
         self._watchdog = Watchdog()
+        # Before the first process is started: with version 2, a group that has limits for its children holds none.
+        self._groups = ControlGroups.find()
 
     async def prepare(self, spec: EnvironmentDefinition) -> None:
         """Start the process that the episodes' processes are forked from.
@@ -73,13 +75,14 @@ class ProcessRuntime:
         allowance, pid = Allowance.of(bounds), process.pid
         if allowance is None or pid is None:
             return
-        groups = ControlGroups.find()
         try:
-            process.meter = (
-                GroupMeter(groups, pid, allowance) if groups is not None else TreeMeter(pid, shared, allowance)
-            )
+            if self._groups is not None:
+                process.meter = GroupMeter(self._groups, pid, allowance)
+            else:
+                process.meter = TreeMeter(pid, shared, allowance)
         except OSError as error:
-            process.kill(WorkerLost(f"The limits of the environment's process could not be set: {error.strerror}."))
+            why = f"The limits of the environment's process could not be set: {error.strerror}."
+            process.kill(WorkerLost(why, fault="infrastructure"))
             return
         self._watchdog.watch(process)
 

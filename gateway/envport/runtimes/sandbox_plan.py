@@ -66,7 +66,7 @@ class SandboxPlan:
             ConfigurationError: A path that the environment declares does not exist.
         """
         wanted = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC), *_interpreter(), *_importable()]
-        wanted += [*_own(spec, origin), *_declared(spec.cls)]
+        wanted += [*_own(origin), *_declared(spec.cls)]
         most = spec.prototype.max_processes
         return cls(_without_doubles(wanted), spec.prototype.disk_mb, _PROCESSES if most is None else most)
 
@@ -105,15 +105,16 @@ def _is_importable(entry: os.DirEntry[str]) -> bool:
     return entry.name.isidentifier() and os.path.isfile(f"{entry.path}/__init__.py")
 
 
-def _own(spec: EnvironmentDefinition, origin: Origin) -> Iterator[str]:
-    """The file of the class, or the package that it belongs to."""
+def _own(origin: Origin) -> Iterator[str]:
+    """The file of the class, and what has been imported without being on the import path, as editable packages are."""
     if origin.file:
         yield origin.file
-        return
-    top = sys.modules[spec.cls.__module__.partition(".")[0]]
-    yield from map(os.path.abspath, getattr(top, "__path__", ()))
-    if (file := getattr(top, "__file__", None)) is not None:
-        yield os.path.abspath(file)
+    for name, module in list(sys.modules.items()):
+        # A file that was given by its path belongs to another environment, or is the one above.
+        if "." not in name and name != "__main__" and not name.startswith("envport_file_"):
+            yield from map(os.path.abspath, getattr(module, "__path__", ()))
+            if (file := getattr(module, "__file__", None)) is not None:
+                yield os.path.abspath(file)
 
 
 def _declared(cls: type[Environment]) -> Iterator[str]:

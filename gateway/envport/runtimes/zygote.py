@@ -192,6 +192,8 @@ class _Zygote:
         if pid == 0:
             try:
                 work(settle_in(sock, theirs, self._sandbox), self._spec)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(1)
         os.close(theirs)
