@@ -25,7 +25,7 @@ from referencing.jsonschema import EMPTY_REGISTRY
 from envport.environment import Environment
 from envport.errors import InvalidArguments, InvalidEnvironment, ToolError
 from envport.registry import EnvironmentDefinition, load
-from envport.runtimes import StepResult, Worker, runtime_for
+from envport.runtimes import StepResult, Worker, limits_kept_by, runtime_for
 from envport.tools.sampling import ArgumentSampler
 from envport.tools.schema import ToolSpec, tools_of
 from envport.types import Observation, Task
@@ -65,6 +65,7 @@ class CheckReport:
         episodes: How many episodes were played.
         calls: How many calls reached the environment.
         refused: How many calls with bad arguments were tried.
+        limits_kept_by: What keeps the limits on memory, processes and CPU time, if it runs in processes of its own.
     """
 
     environment: str
@@ -72,6 +73,7 @@ class CheckReport:
     episodes: int = 0
     calls: int = 0
     refused: int = 0
+    limits_kept_by: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -135,7 +137,7 @@ async def examine(
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         spec = _spec(environment)
-        report = CheckReport(spec.name)
+        report = CheckReport(spec.name, limits_kept_by=limits_kept_by(spec.cls.runtime))
         _check_tools(spec, report)
         tasks = list(_check_splits(spec, report)) or [None]
         if report.ok:

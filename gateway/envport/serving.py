@@ -27,6 +27,7 @@ from envport.episodes import EpisodeTable, Limits
 from envport.errors import ConfigurationError, InvalidAccess
 from envport.registry import EnvironmentDefinition
 from envport.runtimes.descriptors import allow_descriptors
+from envport.secrecy import hide_memory
 
 __all__ = ["RaySettings", "Service", "Settings"]
 
@@ -196,6 +197,8 @@ class Service:
         Args:
             on_started: Called once, when the gateway answers requests.
         """
+        # Its variables may hold tokens, and its memory does.
+        hide_memory()
         # Each connection needs a file descriptor.
         allow_descriptors()
         config = uvicorn.Config(

@@ -27,7 +27,7 @@ from envport.episodes.states import GONE
 from envport.episodes.watched import EpisodeObserver, Unobserved
 from envport.errors import EpisodeFailed, UnknownEpisode
 from envport.registry import EnvironmentDefinition, served
-from envport.runtimes import ProgressSink, Runtime, kind_for, runtime_for
+from envport.runtimes import ProgressSink, Runtime, kind_for, limits_kept_by, runtime_for
 from envport.telemetry.subject import EpisodeSubject
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
 from envport.types import Choice, EpisodeInfo, Outcome, Status, Trajectory
@@ -305,8 +305,9 @@ class Episodes:
             self._runtimes[kind] = runtime_for(kind)
         return self._runtimes[kind]
 
-    async def _prepare(self, spec: EnvironmentDefinition) -> None:
+    async def _prepare(self, spec: EnvironmentDefinition) -> str | None:
         await self._runtime(spec).prepare(spec)
+        return limits_kept_by(kind_for(spec, self._kind))
 
     def _note_end(self, subject: EpisodeSubject, outcome: Outcome) -> None:
         self._observer.ended(subject.environment, outcome)

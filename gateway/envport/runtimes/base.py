@@ -36,7 +36,7 @@ ProgressSink = Progress
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits on the time and memory of a worker; `None` means no limit.
+    """Limits of a worker; `None` means no limit. The last three hold for a process with all that it starts.
 
     Attributes:
         call_seconds: How long a call may take.
@@ -44,6 +44,8 @@ class Bounds:
         score_seconds: How long scoring it may take.
         close_seconds: How long closing it may take.
         memory_mb: MiB of memory, not counting what all workers of the environment share.
+        cpu_seconds: Seconds of CPU time.
+        max_processes: Processes and threads.
     """
 
     call_seconds: float | None = None
@@ -51,6 +53,8 @@ class Bounds:
     score_seconds: float | None = None
     close_seconds: float | None = None
     memory_mb: float | None = None
+    cpu_seconds: float | None = None
+    max_processes: int | None = None
 
 
 UNBOUNDED = Bounds()

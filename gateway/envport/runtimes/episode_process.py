@@ -14,6 +14,7 @@ from typing import Any, Literal
 from envport.errors import WorkerLost
 from envport.runtimes.base import ProgressSink
 from envport.runtimes.frames import FrameError, Frames, encode
+from envport.runtimes.meters import Meter
 from envport.runtimes.ownership import PlayerCodeNotice
 
 __all__ = ["EpisodeProcess"]
@@ -40,6 +41,7 @@ class EpisodeProcess:
     def __init__(self, sock: socket.socket, on_gone: Callable[[], None]):
         self.on_lost: Callable[[WorkerLost], None] | None = None
         self.lost: WorkerLost | None = None
+        self.meter: Meter | None = None
         self._sock = sock
         self._on_gone = on_gone
         self._loop = asyncio.get_running_loop()
@@ -131,6 +133,11 @@ class EpisodeProcess:
         self._signal()
         self._given_up = self._loop.call_later(_KILL_SECONDS, self.died, None, "")
 
+    def check(self) -> None:
+        """Kill the process if its tree has used more than it may."""
+        if self.meter is not None and (why := self.meter.over()) is not None:
+            self.kill(why)
+
     async def gone(self) -> None:
         """Wait until the process is gone."""
         await asyncio.shield(self._gone)
@@ -144,6 +151,9 @@ class EpisodeProcess:
         """
         if self.lost is not None:
             return
+        if self.meter is not None and self._why is None:
+            # The kernel may have killed it for its memory.
+            self._why = self.meter.over()
         # An answer that was sent before the death still counts.
         with contextlib.suppress(OSError, FrameError):
             for _ in range(_LAST_CHUNKS):
@@ -187,6 +197,8 @@ class EpisodeProcess:
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
+        if self.meter is not None:
+            self.meter.close()
 
     def _overdue(self, overdue: Callable[[], WorkerLost]) -> None:
         self.kill(overdue())

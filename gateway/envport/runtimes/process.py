@@ -15,11 +15,13 @@ from envport.environment import Environment
 from envport.errors import InvalidArguments, ToolError, UpstreamLost, WorkerLost
 from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker
+from envport.runtimes.cgroups import ControlGroups
 from envport.runtimes.descriptors import allow_descriptors
 from envport.runtimes.episode_process import EpisodeProcess
 from envport.runtimes.fork_server import ForkServer
 from envport.runtimes.frames import FrameError
 from envport.runtimes.local import SCORING, check_player_code, overdue
+from envport.runtimes.meters import Allowance, GroupMeter, TreeMeter
 from envport.runtimes.watchdog import Watchdog
 from envport.types import Observation, Task
 
@@ -36,6 +38,8 @@ class ProcessRuntime:
     def __init__(self) -> None:
         self._servers: dict[int, asyncio.Task[ForkServer]] = {}
         self._watchdog = Watchdog()
+        # Before the first process is started: with version 2, a group that has limits for its children holds none.
+        self._groups = ControlGroups.find()
 
     async def prepare(self, spec: EnvironmentDefinition) -> None:
         """Start the process that the episodes' processes are forked from.
@@ -65,7 +69,23 @@ class ProcessRuntime:
         except TimeoutError:
             raise overdue("Making the environment's process", bounds.reset_seconds) from None
         process.on_lost = on_lost
-        return _ProcessWorker(spec, bounds, process, server.base_memory, self._watchdog)
+        self._limit(process, bounds, server.base_memory)
+        return _ProcessWorker(spec, bounds, process)
+
+    def _limit(self, process: EpisodeProcess, bounds: Bounds, shared: int) -> None:
+        allowance, pid = Allowance.of(bounds), process.pid
+        if allowance is None or pid is None:
+            return
+        try:
+            if self._groups is not None:
+                process.meter = GroupMeter(self._groups, pid, allowance)
+            else:
+                process.meter = TreeMeter(pid, shared, allowance)
+        except OSError as error:
+            why = f"The limits of the environment's process could not be set: {error.strerror}."
+            process.kill(WorkerLost(why, fault="infrastructure"))
+            return
+        self._watchdog.watch(process)
 
     def load(self) -> Load:
         """The current load."""
@@ -128,14 +148,10 @@ class _ProcessWorker:
         spec: EnvironmentDefinition,
         bounds: Bounds,
         process: EpisodeProcess,
-        base_memory: int,
-        watchdog: Watchdog,
     ):
         self._spec = spec
         self._bounds = bounds
         self._process = process
-        self._watchdog = watchdog
-        self._most_memory = base_memory + int(bounds.memory_mb * 2**20) if bounds.memory_mb is not None else None
         self._call_overdue = partial(overdue, "The call", bounds.call_seconds)
         self._score_overdue = partial(overdue, SCORING, bounds.score_seconds)
         self._reset_overdue = partial(overdue, "Making and resetting the environment", bounds.reset_seconds)
@@ -198,11 +214,7 @@ class _ProcessWorker:
         overdue: Callable[[], WorkerLost],
         progress: ProgressSink | None = None,
     ) -> Mapping[str, Any]:
-        if self._most_memory is None or self._bounds.memory_mb is None:
-            answer = await self._process.ask(message, seconds, overdue, progress)
-        else:
-            with self._watchdog.watching(self._process, self._most_memory, self._bounds.memory_mb):
-                answer = await self._process.ask(message, seconds, overdue, progress)
+        answer = await self._process.ask(message, seconds, overdue, progress)
         _refuse(answer)
         return answer
 

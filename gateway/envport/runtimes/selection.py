@@ -10,7 +10,7 @@ from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import Runtime
 from envport.runtimes.local import InlineRuntime, ThreadRuntime
 
-__all__ = ["kind_for", "runtime_for"]
+__all__ = ["kind_for", "limits_kept_by", "runtime_for"]
 
 
 def runtime_for(kind: RuntimeKind) -> Runtime:
@@ -27,6 +27,16 @@ def runtime_for(kind: RuntimeKind) -> Runtime:
 
         return ProcessRuntime()
     return InlineRuntime() if kind == "inline" else ThreadRuntime()
+
+
+def limits_kept_by(kind: RuntimeKind) -> str | None:
+    """What keeps the limits on memory, processes and CPU time; `None` if the runtime has no such limits."""
+    if kind != "process":
+        return None
+    from envport.runtimes.cgroups import ControlGroups
+
+    groups = ControlGroups.find()
+    return f"control groups (version {groups.version})" if groups is not None else "looking at the processes"
 
 
 def kind_for(spec: EnvironmentDefinition, override: RuntimeKind | None) -> RuntimeKind:
