@@ -12,8 +12,8 @@ from corpus import CORPUS, Entry
 from tiny_model import calls, make_tokenizer
 from trl.chat_template_utils import add_response_schema, parse_response
 
+from envport.classes import installed
 from envport.errors import ConfigurationError, MissingExtra
-from envport.registry import installed
 from envport_bridges.trl import EnvironmentSpec
 from envport_bridges.trl.classes import environment_class
 from envport_bridges.trl.contract import KNOWN_TRL, takes_explicit_tools, trl_version

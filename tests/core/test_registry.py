@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from envport import Environment, Task
+from envport.classes import installed
 from envport.errors import (
     ConfigurationError,
     EnvironmentNotFound,
@@ -18,7 +19,7 @@ from envport.errors import (
     InvalidOption,
     UnknownTask,
 )
-from envport.registry import EnvironmentDefinition, installed, load
+from envport.registry import EnvironmentDefinition, load
 
 FILE = '''
 from __future__ import annotations

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from envport.references import is_address
 from envport.types import Choice, ContentBlock, EnvironmentInfo, Observation, Outcome, TaskPage
 
 __all__ = ["CallReply", "EpisodeSource", "RolloutEpisode", "RolloutTarget"]
@@ -34,7 +35,7 @@ class RolloutTarget:
     @property
     def remote(self) -> bool:
         """Whether a gateway runs the episodes."""
-        return "://" in self.where
+        return is_address(self.where)
 
 
 @dataclass(frozen=True)

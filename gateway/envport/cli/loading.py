@@ -5,8 +5,9 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 
+from envport.classes import installed
 from envport.errors import EnvportError, InvalidEnvironment
-from envport.registry import EnvironmentDefinition, installed, load
+from envport.registry import EnvironmentDefinition, load
 
 __all__ = ["Unloadable", "load_environment", "load_installed"]
 

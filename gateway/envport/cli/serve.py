@@ -37,8 +37,8 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="REFERENCE",
-            help="What to serve: installed NAMEs, ./path/file.py:Class or package.module:Class. Options follow a "
-            "question mark ('catch?rows=8'), another name comes first ('small=catch?rows=5'). "
+            help="What to serve: installed NAMEs, ./path/file.py:Class, package.module:Class or scheme:rest. "
+            "Options follow a question mark ('catch?rows=8'), another name comes first ('small=catch?rows=5'). "
             "If none is given, everything that is installed.",
         ),
     ] = None,

@@ -6,7 +6,8 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
@@ -34,6 +35,7 @@ class Origin:
         qualname: The class within the module.
         options: The constructor's keyword arguments, as JSON values.
         fingerprint: Fingerprint of its tool listing.
+        unshown_options: Further keyword arguments, as JSON values.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Origin:
     qualname: str
     options: dict[str, Any]
     fingerprint: str
+    unshown_options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     @classmethod
     def of(cls, spec: EnvironmentDefinition) -> Origin:
@@ -65,7 +68,8 @@ class Origin:
             file = str(Path(found).resolve())
             # Use another name than `__main__`, as multiprocessing does, so that the script's main block does not run.
             module = _SCRIPT if module == "__main__" else module
-        return cls(spec.name, module, file, qualname, _plain_options(spec), spec.fingerprint)
+        options, unshown = _plain(spec, spec.options), _plain(spec, spec.unshown_options)
+        return cls(spec.name, module, file, qualname, options, spec.fingerprint, unshown)
 
     def data(self) -> dict[str, Any]:
         """The origin as plain data."""
@@ -80,7 +84,9 @@ class Origin:
         found: Any = _module_of(self.module, self.file) if self.file else importlib.import_module(self.module)
         for part in self.qualname.split("."):
             found = getattr(found, part)
-        spec = EnvironmentDefinition(self.name, found, _read_options(found, self.options))
+        spec = EnvironmentDefinition(
+            self.name, found, _read_options(found, self.options), _read_options(found, self.unshown_options)
+        )
         if spec.fingerprint != self.fingerprint:
             raise ConfigurationError(
                 f"environment {self.name!r} has other tools than when the gateway was started: restart the gateway"
@@ -98,9 +104,9 @@ def _module_of(name: str, file: str) -> ModuleType:
     return module
 
 
-def _plain_options(spec: EnvironmentDefinition) -> dict[str, Any]:
+def _plain(spec: EnvironmentDefinition, options: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return to_jsonable_python(dict(spec.options))
+        return to_jsonable_python(dict(options))
     except PydanticSerializationError as error:
         raise InvalidOption(
             f"environment {spec.name!r} cannot be run in another process: an option is not plain data: {error}"
