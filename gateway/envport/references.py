@@ -5,7 +5,7 @@ r"""The text that names an environment, and its parts.
 | `catch` | an environment that an installed package registers |
 | `package.module:Class` | a class in a module |
 | `./path/file.py:Class` | a class in a file |
-| `./envport.toml:name` | an environment that a file of environments describes |
+| `./envport.toml:name` | an environment of a file of environments |
 | `scheme:rest` | whatever the package that registers the scheme makes of `rest` |
 
 Before it may stand another name (`small=catch`), and after it options (`catch?rows=8&columns=4`).
@@ -139,16 +139,17 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def from_anywhere(reference: str) -> str:
+def from_anywhere(reference: str, folder: Path | None = None) -> str:
     """The same reference with an absolute path, so that it means the same in any folder.
 
     Args:
         reference: Of an environment or a policy. Only `./file.py:...` and `./file.toml:...` name a path; any other
             text stays as it is.
+        folder: What a relative path is relative to; the current folder if not given.
     """
     found = ParsedReference.parse(reference)
     where, colon, rest = found.target.partition(":")
     if not colon or not where.endswith(_FILES):
         return reference
     alias = f"{found.alias}=" if found.alias is not None else ""
-    return f"{alias}{Path(where).resolve()}:{rest}"
+    return f"{alias}{(folder or Path.cwd()).joinpath(where).resolve()}:{rest}"

@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 
 from envport.classes import find_class, import_module
 from envport.environment import Environment, TaskSource
+from envport.environment_file import EnvironmentFile
 from envport.errors import (
     ConfigurationError,
     EnvironmentNotFound,
@@ -51,16 +52,22 @@ class EnvironmentDefinition:
         options: The constructor's keyword arguments, validated. Clients of the control plane see them.
         unshown_options: Further keyword arguments, which nobody sees, such as what a scheme found out about a foreign
             system.
+        limits: Limits that replace those of the class, such as `max_steps`, by attribute.
+        secrets: Secrets of every episode, by name. An episode may be given others.
     """
 
     name: str
     cls: type[Environment]
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     unshown_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    limits: Mapping[str, float] = field(default_factory=dict[str, float])
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     def make(self) -> Environment:
         """A new instance, for one episode."""
-        return self.cls(**self.options, **self.unshown_options)
+        made = self.cls(**self.options, **self.unshown_options)
+        vars(made).update(self.limits)
+        return made
 
     @cached_property
     def prototype(self) -> Environment:
@@ -201,7 +208,8 @@ def load(reference: str, name: str | None = None, options: Mapping[str, Any] | N
     """Find an environment, and check that it can be served.
 
     Args:
-        reference: What to load: `NAME`, `package.module:Class`, `./path/file.py:Class` or `scheme:rest`, optionally
+        reference: What to load: `NAME`, `package.module:Class`, `./path/file.py:Class`, `scheme:rest` or
+            `./envport.toml:name`, optionally
             with options (`catch?rows=8&columns=4`), optionally with another name to serve it under
             (`small=catch?rows=5`). See `envport.references`.
         name: The name to serve it under. Overrides the name in the reference.
@@ -219,11 +227,13 @@ def load(reference: str, name: str | None = None, options: Mapping[str, Any] | N
             f"{parsed.target} is an address, and a reference is needed here; a scheme precedes an address that it is "
             "to use, as in mcp:http://host/mcp"
         )
-    known = schemes()
     served = name or parsed.alias
     if served is not None:
         # Before the foreign system of a scheme is looked at.
         _require_name(served)
+    if parsed.where.endswith(".toml"):
+        return _by_file(parsed, served, options)
+    known = schemes()
     if parsed.may_have_scheme and parsed.where in known and parsed.where not in _RESERVED:
         spec = _by_scheme(known[parsed.where], parsed, options)
     else:
@@ -234,6 +244,16 @@ def load(reference: str, name: str | None = None, options: Mapping[str, Any] | N
     # Read the tools now, so that mistakes in them are reported at start-up.
     _ = spec.listing, spec.splits
     return spec
+
+
+def _by_file(parsed: ParsedReference, served: str | None, options: Mapping[str, Any] | None) -> EnvironmentDefinition:
+    target, query = parsed.plain()
+    path, _, name = target.partition(":")
+    if query or options is not None:
+        raise InvalidOption(f"the options of {name!r} are in {path}: give none in the reference")
+    table = EnvironmentFile.read(Path(path)).environment(name)
+    spec = load(table.reference, served or name, table.options)
+    return replace(spec, limits=table.limits, secrets=table.secrets)
 
 
 def _require_name(name: str) -> None:

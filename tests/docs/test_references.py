@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from envport.environment_file import EnvironmentFile, _Limits
 from envport.references import ParsedReference, SchemeText
 from envport.registry import load
 
@@ -29,8 +30,7 @@ def test_the_table_of_schemes_is_how_they_are_read() -> None:
 
 
 def test_the_scheme_of_the_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ((language, block),) = BLOCKS[:1]
-    assert language == "python"
+    ((_, block),) = [it for it in BLOCKS if it[0] == "python"]
     (tmp_path / "letters_scheme.py").write_text(block)
     info = tmp_path / "letters-1.0.dist-info"
     info.mkdir()
@@ -44,3 +44,23 @@ def test_the_scheme_of_the_page_works(tmp_path: Path, monkeypatch: pytest.Monkey
         {"found": ["a", "b", "n"]},
     )
     del sys.modules["letters_scheme"]
+
+
+def test_the_file_of_the_page_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ((_, block),) = [it for it in BLOCKS if it[0] == "toml"]
+    (tmp_path / "envport.toml").write_text(block)
+    (tmp_path / "shop.py").write_text(
+        "from envport import Environment, tool\n\n\nclass Shop(Environment):\n"
+        "    def reset(self, *, seed, task): ...\n\n    @tool\n    def buy(self) -> str: ...\n"
+    )
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "shop").write_text("of a file\n")
+    monkeypatch.setenv("SHOP_API_KEY", "of a variable")
+    file = EnvironmentFile.read(tmp_path / "envport.toml")
+    assert set(file.serve) == {"port", "max-episodes"}
+    small, shop = (load(file.reference(name)) for name in file.tables)
+    assert (small.prototype.max_steps, small.options) == (20, {"rows": 5, "columns": 5})
+    assert shop.secrets == {"API_KEY": "of a variable", "PASSWORD": "of a file"}
+    keys = re.search(r"^\| `limits` \| (.*?): in place", PAGE, flags=re.MULTILINE)
+    assert keys is not None
+    assert re.findall(r"`(.*?)`", keys[1]) == [field.alias for field in _Limits.model_fields.values()]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envport.classes import installed
+from envport.environment_file import EnvironmentFile
 from envport.errors import EnvportError, InvalidEnvironment
+from envport.references import ParsedReference
 from envport.registry import EnvironmentDefinition, load
 
-__all__ = ["Unloadable", "load_environment", "load_installed"]
+__all__ = ["Unloadable", "load_environment", "load_installed", "load_served"]
 
 
 @dataclass(frozen=True)
@@ -25,12 +28,20 @@ class Unloadable:
     why: str
 
 
-def load_environment(reference: str) -> EnvironmentDefinition:
+def load_environment(reference: str, file: EnvironmentFile | None = None) -> EnvironmentDefinition:
     """Find an environment; see `envport.registry.load`.
+
+    Args:
+        reference: A reference. A bare name is looked for in the file first, then among the installed environments.
+        file: The file; `envport.toml` in the current folder, if it is there, if not given.
 
     Raises:
         ConfigurationError: It cannot be served, or its own code fails. `load` does not catch the latter.
     """
+    file = file or EnvironmentFile.in_folder()
+    found = ParsedReference.parse(reference)
+    if file is not None and found.target in file.tables:
+        reference = file.reference(found.target, found.alias)
     try:
         return load(reference)
     except EnvportError:
@@ -52,3 +63,16 @@ def load_installed() -> tuple[list[EnvironmentDefinition], list[Unloadable]]:
         except EnvportError as error:
             unloadable.append(Unloadable(name, str(error)))
     return specs, unloadable
+
+
+def load_served(
+    references: Sequence[str], file: EnvironmentFile | None
+) -> tuple[list[EnvironmentDefinition], list[Unloadable]]:
+    """What a gateway serves: the references, or else all environments of the file, or else all that are installed.
+
+    Raises:
+        ConfigurationError: One of the references, or of the file's environments, cannot be served.
+    """
+    if not references and file is not None:
+        references = [file.reference(name) for name in file.tables]
+    return ([load_environment(it, file) for it in references], []) if references else load_installed()

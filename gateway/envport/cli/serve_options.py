@@ -16,7 +16,15 @@ from envport.errors import ConfigurationError
 from envport.serving import RaySettings, Settings
 from envport.telemetry.logs import LogFormat, LogLevel
 
-__all__ = ["AccessOptions", "AddressOptions", "CapacityOptions", "ClusterOptions", "LoggingOptions", "settings_of"]
+__all__ = [
+    "SERVE_GROUPS",
+    "AccessOptions",
+    "AddressOptions",
+    "CapacityOptions",
+    "ClusterOptions",
+    "LoggingOptions",
+    "settings_of",
+]
 
 _DEFAULTS = Limits()
 
@@ -170,6 +178,10 @@ class ClusterOptions(OptionGroup):
             help="Run environments only on nodes that have some of this custom resource.",
         ),
     ] = None
+
+
+SERVE_GROUPS = (AddressOptions, LoggingOptions, AccessOptions, CapacityOptions, ClusterOptions)
+"""The groups of options that a file may fill."""
 
 
 def settings_of(

@@ -36,6 +36,7 @@ class Origin:
         options: The constructor's keyword arguments, as JSON values.
         fingerprint: Fingerprint of its tool listing.
         unshown_options: Further keyword arguments, as JSON values.
+        limits: Limits that replace those of the class.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Origin:
     options: dict[str, Any]
     fingerprint: str
     unshown_options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    limits: dict[str, float] = field(default_factory=dict[str, float])
 
     @classmethod
     def of(cls, spec: EnvironmentDefinition) -> Origin:
@@ -69,7 +71,7 @@ class Origin:
             # Use another name than `__main__`, as multiprocessing does, so that the script's main block does not run.
             module = _SCRIPT if module == "__main__" else module
         options, unshown = _plain(spec, spec.options), _plain(spec, spec.unshown_options)
-        return cls(spec.name, module, file, qualname, options, spec.fingerprint, unshown)
+        return cls(spec.name, module, file, qualname, options, spec.fingerprint, unshown, dict(spec.limits))
 
     def data(self) -> dict[str, Any]:
         """The origin as plain data."""
@@ -84,9 +86,8 @@ class Origin:
         found: Any = _module_of(self.module, self.file) if self.file else importlib.import_module(self.module)
         for part in self.qualname.split("."):
             found = getattr(found, part)
-        spec = EnvironmentDefinition(
-            self.name, found, _read_options(found, self.options), _read_options(found, self.unshown_options)
-        )
+        options, unshown = _read_options(found, self.options), _read_options(found, self.unshown_options)
+        spec = EnvironmentDefinition(self.name, found, options, unshown, self.limits)
         if spec.fingerprint != self.fingerprint:
             raise ConfigurationError(
                 f"environment {self.name!r} has other tools than when the gateway was started: restart the gateway"
