@@ -6,6 +6,7 @@ import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, overload
 
 from envport.errors import InvalidEnvironment
@@ -167,6 +168,9 @@ class Environment:
         memory_mb: Memory in MiB that an episode may use, without the memory that all episodes share; `None` for no
             limit. Checked during calls, for `process` only.
         rng: Random generator. It is seeded from the episode's seed before each call of `reset`.
+        secrets: Secrets by name, such as keys of a system that the environment uses: those of its `envport.toml`, and
+            those that the episode was opened with. Set before `reset`. They are recorded, logged and shown nowhere,
+            except where the environment itself returns or prints them.
     """
 
     version: ClassVar[str] = "1"
@@ -181,6 +185,7 @@ class Environment:
     close_seconds: float | None = 5.0
     memory_mb: float | None = None
     rng: random.Random
+    secrets: Mapping[str, str] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

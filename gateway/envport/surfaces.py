@@ -2,8 +2,8 @@
 
 A package registers a surface under the entry point group `envport.surfaces`. Its routes are below `/NAME`, where `NAME`
 is the name of the entry point. Every request passes the gateway's gate before it reaches the surface: `Host`, `Origin`
-and token. A surface may show rewards and reset episodes, so it is for trainers: a token needs both scopes, `control` and
-`play`, and a token of one episode is refused.
+and token. A surface may show rewards and reset episodes, so it is for trainers: a token needs both scopes, `control`
+and `play`, and a token of one episode is refused.
 """
 
 from __future__ import annotations

@@ -263,6 +263,7 @@ class EpisodeInfo(_Wire):
         expires_in: Seconds until the episode expires, if there is no call.
         environment_seconds: Time spent inside the environment.
         resets: How often the episode was reset.
+        labels: What whoever opened it labelled it with, such as `run`, `group` and `sample`.
     """
 
     episode_id: str
@@ -282,6 +283,7 @@ class EpisodeInfo(_Wire):
     expires_in: float | None = None
     environment_seconds: float = 0.0
     resets: int = 0
+    labels: dict[str, str] = Field(default_factory=dict[str, str])
 
 
 class OpenedEpisode(_Wire):

@@ -49,6 +49,7 @@ CONTROL_ROUTES = [
     ("GET", "/environments/tracked"),
     ("GET", "/environments/tracked/tasks"),
     ("POST", "/episodes"),
+    ("GET", "/episodes"),
     ("GET", "/episodes/{id}"),
     ("POST", "/episodes/{id}/reset"),
     ("POST", "/episodes/{id}/keepalive"),

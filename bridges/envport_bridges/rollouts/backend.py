@@ -23,6 +23,9 @@ class RolloutTarget:
         keep_alive: Seconds for which an episode without calls is kept from expiring.
         call_seconds: Seconds after which an unanswered call counts as lost.
         connections: Connections to the gateway that all episodes share.
+        labels: Labels of every episode, as pairs of name and value. `run`, `group` and `sample` are set unless given:
+            this process, the task and seed, and which of its episodes it is.
+        secrets: Secrets for the environment, as pairs of name and value.
     """
 
     where: str
@@ -31,6 +34,8 @@ class RolloutTarget:
     keep_alive: float = 4 * 3600.0
     call_seconds: float = 600.0
     connections: int = 64
+    labels: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
     def remote(self) -> bool:
@@ -104,8 +109,8 @@ class EpisodeSource(Protocol):
         """
         ...
 
-    async def open(self, choice: Choice) -> RolloutEpisode:
-        """Open an episode.
+    async def open(self, choice: Choice, labels: Mapping[str, str]) -> RolloutEpisode:
+        """Open an episode with labels.
 
         Raises:
             AtCapacity: There is no free capacity now.

@@ -34,7 +34,7 @@ class Call(Generic[ResultT]):
     method: str
     path: str
     adapter: TypeAdapter[ResultT]
-    json: dict[str, Any] | None = None
+    json: dict[str, Any] | None = field(default=None, repr=False)
     params: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def read(self, url: str, status: int, body: bytes) -> ResultT:
@@ -77,6 +77,7 @@ _ENVIRONMENT = TypeAdapter(EnvironmentInfo)
 _TASKS = TypeAdapter(TaskPage)
 _OPENED = TypeAdapter(OpenedEpisode)
 _EPISODE = TypeAdapter(EpisodeInfo)
+_EPISODES = TypeAdapter(list[EpisodeInfo])
 _TRAJECTORY = TypeAdapter(Trajectory)
 
 
@@ -98,10 +99,31 @@ def tasks(name: str, split: str | None, offset: int, limit: int) -> Call[TaskPag
     return Call("GET", f"{environment_path(name)}/tasks", _TASKS, params=params)
 
 
-def open_episode(name: str, choice: Choice, *, reward_in_meta: bool, mint_token: bool = False) -> Call[OpenedEpisode]:
+def open_episode(
+    name: str,
+    choice: Choice,
+    *,
+    reward_in_meta: bool,
+    mint_token: bool = False,
+    labels: Mapping[str, str] | None = None,
+    secrets: Mapping[str, str] | None = None,
+) -> Call[OpenedEpisode]:
     """Open an episode."""
-    body = {"environment": name, **_fields_of(choice), "reward_in_meta": reward_in_meta, "mint_token": mint_token}
+    body: dict[str, Any] = {
+        "environment": name,
+        **_fields_of(choice),
+        "reward_in_meta": reward_in_meta,
+        "mint_token": mint_token,
+    }
+    # A gateway that knows neither takes what has neither.
+    body |= {key: dict(value) for key, value in (("labels", labels), ("secrets", secrets)) if value}
     return Call("POST", "/episodes", _OPENED, json=body)
+
+
+def episodes(labels: Mapping[str, str], limit: int) -> Call[list[EpisodeInfo]]:
+    """Episodes by their labels."""
+    params = {"label": [f"{name}={value}" for name, value in labels.items()], "limit": limit}
+    return Call("GET", "/episodes", _EPISODES, params=params)
 
 
 def episode(episode_id: str) -> Call[EpisodeInfo]:

@@ -19,6 +19,7 @@ __all__ = [
     "HostMessage",
     "InfoMessage",
     "KeepAliveMessage",
+    "ListMessage",
     "LoadMessage",
     "OpenMessage",
     "OpenedThere",
@@ -97,6 +98,26 @@ class LoadMessage:
     async def answer(self, table: EpisodeTable, progress: ProgressSink | None) -> HostLoad:
         """The load."""
         return HostLoad(table.live, table.limits.max_episodes)
+
+
+@dataclass(frozen=True)
+class ListMessage:
+    """Which episodes have these labels?
+
+    Attributes:
+        principal: Name of the principal that owns them.
+        labels: The labels.
+        limit: The most episodes to return.
+    """
+
+    principal: str
+    labels: Mapping[str, str]
+    limit: int
+    repeatable: ClassVar[bool] = True
+
+    async def answer(self, table: EpisodeTable, progress: ProgressSink | None) -> list[EpisodeInfo]:
+        """The episodes of this host."""
+        return await table.list_episodes(self.principal, self.labels, self.limit)
 
 
 @dataclass(frozen=True)

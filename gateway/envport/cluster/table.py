@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from heapq import nlargest
 from typing import Any
 
 from envport.cluster.handles import Handles, Route
@@ -21,6 +22,7 @@ from envport.cluster.messages import (
     HostLoad,
     InfoMessage,
     KeepAliveMessage,
+    ListMessage,
     LoadMessage,
     OpenedThere,
     OpeningMessage,
@@ -124,6 +126,7 @@ class ClusterTable:
     async def open(self, request: OpenRequest) -> Opening:
         """Open an episode on the host with the most free capacity."""
         spec = self.environment(request.environment)
+        request = request.checked(spec)
         if self._draining:
             raise Draining
         hosts = self._by_room()
@@ -165,6 +168,18 @@ class ClusterTable:
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
         """The state of an episode, even if its machine is gone."""
         return await self._ask_info(InfoMessage(handle, principal))
+
+    async def list_episodes(self, principal: str, labels: Mapping[str, str], limit: int) -> list[EpisodeInfo]:
+        """The principal's episodes that have these labels, on all machines that answer, the newest first."""
+        message = ListMessage(principal, dict(labels), limit)
+        asked = (self._hosts.ask(host, message) for host in self._hosts.names())
+        found: list[EpisodeInfo] = []
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, list):
+                found.extend(answer)
+            elif not isinstance(answer, HostLost | EnvportError):
+                raise answer
+        return nlargest(limit, found, key=lambda info: info.created_at)
 
     async def keep_alive(self, found: Found) -> EpisodeInfo:
         """Restart the idle time of an episode."""

@@ -83,6 +83,7 @@ class Episode:
         outcome: How it ended; `None` if it has not.
         first_observation: The first observation.
         last_used: When it was last used, by the monotonic clock.
+        created_at: When it was opened, as Unix time in seconds.
     """
 
     def __init__(
@@ -98,16 +99,17 @@ class Episode:
         self.spec = spec
         self.principal = request.principal
         self.start = start
-        self.subject = EpisodeSubject(spec.name, handle, request.principal)
+        self.subject = EpisodeSubject(spec.name, handle, request.principal, request.labels)
         self.status: Status = "opening"
         self.outcome: Outcome | None = None
         self.first_observation = Observation()
         self.last_used = context.clock.monotonic()
         self._reward_in_meta = request.reward_in_meta
+        self._secrets = request.secrets
         self._runtime = runtime
         self._context = context
         self._clock = context.clock
-        self._created_at = context.clock.time()
+        self.created_at = context.clock.time()
         self._started_at = self.last_used
         self._ended_at: float | None = None
         self._worker: Worker | None = None
@@ -262,11 +264,12 @@ class Episode:
             errors=play.errors,
             reward=self.reward,
             rewards=list(play.rewards),
-            created_at=self._created_at,
+            created_at=self.created_at,
             ended_at=self._ended_at,
             expires_in=expires_in,
             environment_seconds=play.environment_seconds,
             resets=self._resets,
+            labels=dict(self.subject.labels),
         )
 
     @property
@@ -312,7 +315,7 @@ class Episode:
         annotate({"envport.task.split": self.start.split, "envport.task.id": task.id if task is not None else None})
         try:
             self._worker = await self._runtime.open(self.spec, bounds, self._lost_between_calls)
-            self.first_observation = await self._worker.reset(seed=self.start.seed, task=task)
+            self.first_observation = await self._worker.reset(seed=self.start.seed, task=task, secrets=self._secrets)
         except ToolError as refused:
             # As an observation, so that the text has no characters that JSON cannot carry.
             why = text_observation(str(refused)).text

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from heapq import nlargest
 from typing import Any
 
 import anyio
@@ -156,6 +157,7 @@ class Episodes:
     async def open_episode(self, request: OpenRequest) -> Episode:
         """The same as `open`, for a caller in this process that plays the episode itself."""
         spec = self.environment(request.environment)
+        request = request.checked(spec)
         start = resolve(spec, request.choice)
         await self._admission.acquire(request.principal, spec.name, wait=request.wait)
         handle = self._new_handle(spec.name, request.principal)
@@ -173,7 +175,8 @@ class Episodes:
 
     def find(self, handle: str, principal: str) -> Found:
         """Find an episode by its handle, to play it."""
-        return Found(handle, principal, self._playable(handle, principal).spec)
+        episode = self._playable(handle, principal)
+        return Found(handle, principal, episode.spec, episode.subject.labels)
 
     def episode(self, handle: str, principal: str) -> Episode:
         """The episode of that handle. Includes closed and expired ones while they are remembered.
@@ -204,6 +207,16 @@ class Episodes:
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
         """The state of an episode. Closed and expired episodes are found too, while they are remembered."""
         return self.episode(handle, principal).info()
+
+    async def list_episodes(self, principal: str, labels: Mapping[str, str], limit: int) -> list[EpisodeInfo]:
+        """The principal's episodes that have these labels, the newest first."""
+        wanted = labels.items()
+        found = [
+            episode
+            for episode in (*self._ended.values(), *self._holding.values())
+            if episode.principal == principal and wanted <= episode.subject.labels.items()
+        ]
+        return [episode.info() for episode in nlargest(limit, found, key=lambda episode: episode.created_at)]
 
     async def keep_alive(self, found: Found) -> EpisodeInfo:
         """Restart the idle timer of an episode."""

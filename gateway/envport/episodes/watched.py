@@ -168,7 +168,7 @@ class WatchedTable:
         call_id: str | None = None,
     ) -> CallResult:
         """Call a tool. Calls of one episode run one after the other."""
-        subject = EpisodeSubject(found.spec.name, found.handle, found.principal)
+        subject = EpisodeSubject(found.spec.name, found.handle, found.principal, found.labels)
         with self._operation("episode.call", subject.environment, subject, self._observer.called, tool) as operation:
             result = await self._table.call(found, tool, arguments, progress, call_id)
             operation.gave(result)
@@ -178,13 +178,17 @@ class WatchedTable:
         """The state of an episode."""
         return await self._table.info(handle, principal)
 
+    async def list_episodes(self, principal: str, labels: Mapping[str, str], limit: int) -> list[EpisodeInfo]:
+        """The principal's episodes that have these labels, the newest first."""
+        return await self._table.list_episodes(principal, labels, limit)
+
     async def keep_alive(self, found: Found) -> EpisodeInfo:
         """Restart the idle timer of an episode."""
         return await self._table.keep_alive(found)
 
     async def reset(self, found: Found, choice: Choice) -> Opening:
         """Start an episode over. It keeps its task and seed unless others are given."""
-        subject = EpisodeSubject(found.spec.name, found.handle, found.principal)
+        subject = EpisodeSubject(found.spec.name, found.handle, found.principal, found.labels)
         with self._operation("episode.reset", subject.environment, subject, self._observer.reset) as operation:
             opening = await self._table.reset(found, choice)
             operation.gave_episode(opening.handle, opening.seed)

@@ -5,11 +5,13 @@ from dataclasses import asdict
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, StrictInt
 from starlette.responses import PlainTextResponse
 
 from envport.access import ANYONE, Access, Principal
 from envport.episodes import EpisodeTable, Opening, OpenRequest
+from envport.episodes.requests import MAX_LABEL, MAX_LABELS
+from envport.errors import InvalidRequest
 from envport.http.problems import add_error_handlers
 from envport.registry import EnvironmentDefinition
 from envport.types import (
@@ -82,6 +84,20 @@ class OpenFields(TaskFields):
     mint_token: Annotated[
         StrictBool, Field(description="Return a bearer token that plays this episode and opens nothing else.")
     ] = False
+    labels: Annotated[
+        dict[str, str],
+        Field(
+            description=f"Labels such as run, group and sample, to find the episode by; at most {MAX_LABELS}, of at "
+            f"most {MAX_LABEL} characters. The player never sees them."
+        ),
+    ] = {}
+    secrets: Annotated[
+        dict[str, SecretStr],
+        Field(
+            description="Secrets for the environment, by name. They are recorded, logged and returned nowhere.",
+            repr=False,
+        ),
+    ] = {}
 
 
 class ControlPlane:
@@ -202,10 +218,35 @@ async def list_tasks(
 @router.post("/episodes", status_code=201, tags=["episodes"])
 async def open_episode(body: OpenFields, request: Request, plane: Plane, caller: CallingPrincipal) -> OpenedEpisode:
     """Open an episode. If there is no room, it waits for a bounded time, then answers 503 with Retry-After."""
-    asked = OpenRequest(body.environment, caller.name, body.choice, body.reward_in_meta)
+    asked = OpenRequest(
+        body.environment,
+        caller.name,
+        body.choice,
+        body.reward_in_meta,
+        labels=body.labels,
+        secrets={name: secret.get_secret_value() for name, secret in body.secrets.items()},
+    )
     opening = await plane.table.open(asked)
     token = plane.access.mint(caller, opening.handle) if body.mint_token else None
     return plane.opened(request, opening, token)
+
+
+@router.get("/episodes", tags=["episodes"])
+async def list_episodes(
+    plane: Plane,
+    caller: CallingPrincipal,
+    label: Annotated[
+        list[str] | None, Query(description="NAME=VALUE that an episode has to be labelled with; may be repeated.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=_PAGE)] = 100,
+) -> list[EpisodeInfo]:
+    """The caller's episodes, the newest first: live ones, and ended ones while they are remembered."""
+    labels: dict[str, str] = {}
+    for text in label or ():
+        name, equals, value = text.partition("=")
+        if not equals or labels.setdefault(name, value) != value:
+            raise InvalidRequest(f"label {text!r} has to be NAME=VALUE, with each NAME once")
+    return await plane.table.list_episodes(caller.name, labels, limit)
 
 
 @router.get("/episodes/{episode_id}", tags=["episodes"])

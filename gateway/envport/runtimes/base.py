@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from pydantic_core import to_jsonable_python
@@ -17,7 +18,7 @@ from envport.registry import EnvironmentDefinition
 from envport.tools.content import observe
 from envport.types import Observation, Step, Task
 
-__all__ = ["UNBOUNDED", "Bounds", "Load", "ProgressSink", "Runtime", "StepResult", "Worker", "contained"]
+__all__ = ["NO_SECRETS", "UNBOUNDED", "Bounds", "Load", "ProgressSink", "Runtime", "StepResult", "Worker", "contained"]
 
 ProgressSink = Progress
 """Receives the progress that a tool reports."""
@@ -41,6 +42,9 @@ class Bounds:
 
 
 UNBOUNDED = Bounds()
+
+NO_SECRETS: Mapping[str, str] = MappingProxyType({})
+"""The secrets of an episode that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ class Worker(Protocol):
     After `WorkerLost` or a cancelled call, only `close` may be called.
     """
 
-    async def reset(self, *, seed: int, task: Task | None) -> Observation:
+    async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
         """Start the episode and return the first observation.
 
         Raises:

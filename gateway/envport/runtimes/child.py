@@ -120,7 +120,7 @@ def rehearse() -> None:
     ours, theirs = socket.socketpair()
     call = encode({"op": "call", "tool": "echo", "arguments": {"message": ""}, "progress": False})
     with ours, theirs:
-        ours.sendall(encode({"op": "reset", "seed": 1, "task": None}) + _REHEARSALS * call)
+        ours.sendall(encode({"op": "reset", "seed": 1, "task": None, "secrets": {}}) + _REHEARSALS * call)
         ours.shutdown(socket.SHUT_WR)
         _Worker(theirs, EnvironmentDefinition("rehearsal", _Rehearsal)).answer()
 
@@ -172,7 +172,9 @@ class _Worker:
                 self._instance = Instance(self._spec)
                 task = message["task"]
                 return self._instance.reset(
-                    seed=message["seed"], task=Task.model_validate(task) if task is not None else None
+                    seed=message["seed"],
+                    task=Task.model_validate(task) if task is not None else None,
+                    secrets=message["secrets"],
                 )
             case "call":
                 assert self._instance is not None

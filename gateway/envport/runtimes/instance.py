@@ -33,9 +33,11 @@ class Instance:
         self._tools = spec.tools
         self._environment = spec.make()
 
-    def reset(self, *, seed: int, task: Task | None) -> Work:
+    def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str]) -> Work:
         """The work that starts the episode; it returns the first observation as the environment gives it."""
         self._environment.rng = random.Random(seed)
+        if secrets:
+            self._environment.secrets = secrets
         return partial(self._environment.reset, seed=seed, task=task)
 
     def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> Work:

@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from envport.errors import WorkerLost
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, contained
+from envport.runtimes.base import NO_SECRETS, UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, contained
 from envport.runtimes.instance import Instance, Work
 from envport.tools.content import observe
 from envport.types import Observation, Task
@@ -99,8 +99,8 @@ class _InlineWorker:
         self._workers = workers
         workers.add(self)
 
-    async def reset(self, *, seed: int, task: Task | None) -> Observation:
-        work = self._instance.reset(seed=seed, task=task)
+    async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
+        work = self._instance.reset(seed=seed, task=task, secrets=secrets)
         with contained():
             return observe(await self._timed(work, "Resetting the environment", self._bounds.reset_seconds))
 

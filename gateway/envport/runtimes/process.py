@@ -14,7 +14,7 @@ import anyio.to_thread
 from envport.environment import Environment
 from envport.errors import InvalidArguments, ToolError, UpstreamLost, WorkerLost
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker
+from envport.runtimes.base import NO_SECRETS, UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker
 from envport.runtimes.descriptors import allow_descriptors
 from envport.runtimes.episode_process import EpisodeProcess
 from envport.runtimes.fork_server import ForkServer
@@ -138,11 +138,11 @@ class _ProcessWorker:
         self._call_overdue = partial(overdue, "The call", bounds.call_seconds)
         self._reset_overdue = partial(overdue, "Making and resetting the environment", bounds.reset_seconds)
 
-    async def reset(self, *, seed: int, task: Task | None) -> Observation:
+    async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
         given = task.model_dump() if task is not None else None
         # Fail here if the task is not plain data, so that the environment never receives a changed task.
         json.dumps(given)
-        message = {"op": "reset", "seed": seed, "task": given}
+        message = {"op": "reset", "seed": seed, "task": given, "secrets": dict(secrets)}
         result = await self._ask(message, self._bounds.reset_seconds, self._reset_overdue)
         return result.observation
 
