@@ -222,6 +222,14 @@ class Environment:
         """The environment's tasks by split. Tasks are read by index, and never copied. No splits by default."""
         return {}
 
+    def legal_calls(self) -> Any:
+        """The calls that make sense now, as `(tool, arguments)` pairs; `None`, the default, if that is not known.
+
+        May be a sample if there are many, and may be async. The checker and the random policy draw from them. Players
+        are never shown them. The same task, seed and calls have to give the same ones, so do not draw from `self.rng`.
+        """
+        return None
+
     def tool_definitions(self) -> Sequence[ToolDefinition]:
         """Tools in addition to those marked with `@tool`, for tools that are known only when an instance is created."""
         return ()

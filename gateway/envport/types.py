@@ -20,6 +20,8 @@ __all__ = [
     "EpisodeInfo",
     "EpisodeLimits",
     "FaultOwner",
+    "LegalCall",
+    "LegalCalls",
     "Observation",
     "OpenedEpisode",
     "Outcome",
@@ -37,6 +39,9 @@ ObservationT = TypeVar("ObservationT", default=Any)
 
 ContentBlock: TypeAlias = dict[str, Any]
 """One MCP content block in wire form, such as `{"type": "text", "text": "..."}` (MCP 2026-07-28, ContentBlock)."""
+
+LegalCall: TypeAlias = tuple[str, dict[str, Any]]
+"""A call that makes sense now: the tool's name and the arguments."""
 
 CALL_ID_KEY = "envport/call_id"
 """Key in `_meta` for the id of a tool call. A call with an id is played once, even if it is sent twice."""
@@ -284,6 +289,16 @@ class EpisodeInfo(_Wire):
     environment_seconds: float = 0.0
     resets: int = 0
     labels: dict[str, str] = Field(default_factory=dict[str, str])
+
+
+class LegalCalls(_Wire):
+    """Which calls make sense in an episode now.
+
+    Attributes:
+        calls: The calls, or a sample of them; `None` if the environment does not say.
+    """
+
+    calls: list[LegalCall] | None = None
 
 
 class OpenedEpisode(_Wire):

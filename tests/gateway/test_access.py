@@ -53,6 +53,7 @@ CONTROL_ROUTES = [
     ("GET", "/episodes/{id}"),
     ("POST", "/episodes/{id}/reset"),
     ("POST", "/episodes/{id}/keepalive"),
+    ("GET", "/episodes/{id}/legal-calls"),
     ("DELETE", "/episodes/{id}"),
     ("GET", "/episodes/{id}/trajectory"),
     ("GET", "/openapi.json"),

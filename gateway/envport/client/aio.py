@@ -11,7 +11,16 @@ import httpx2
 from envport.client import calls
 from envport.client.calls import Call
 from envport.errors import GatewayUnreachable
-from envport.types import Choice, ChosenTask, EnvironmentInfo, EpisodeInfo, OpenedEpisode, TaskPage, Trajectory
+from envport.types import (
+    Choice,
+    ChosenTask,
+    EnvironmentInfo,
+    EpisodeInfo,
+    LegalCall,
+    OpenedEpisode,
+    TaskPage,
+    Trajectory,
+)
 
 __all__ = ["AsyncClient"]
 
@@ -105,6 +114,10 @@ class AsyncClient:
     async def episode(self, episode_id: str) -> EpisodeInfo:
         """The state of an episode: status, outcome, steps, rewards, timing."""
         return await self._send(calls.episode(episode_id))
+
+    async def legal_calls(self, episode_id: str) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say. A player is never shown them."""
+        return (await self._send(calls.legal_calls(episode_id))).calls
 
     async def keep_alive(self, episode_id: str) -> EpisodeInfo:
         """Restart the idle time of an episode."""

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from envport.client.addresses import environment_path, episode_path
 from envport.errors import EnvportError, GatewayUnreachable, error_from_code
-from envport.types import Choice, EnvironmentInfo, EpisodeInfo, OpenedEpisode, Task, TaskPage, Trajectory
+from envport.types import Choice, EnvironmentInfo, EpisodeInfo, LegalCalls, OpenedEpisode, Task, TaskPage, Trajectory
 
 __all__ = ["Call", "headers_for"]
 
@@ -77,6 +77,7 @@ _ENVIRONMENT = TypeAdapter(EnvironmentInfo)
 _TASKS = TypeAdapter(TaskPage)
 _OPENED = TypeAdapter(OpenedEpisode)
 _EPISODE = TypeAdapter(EpisodeInfo)
+_LEGAL = TypeAdapter(LegalCalls)
 _EPISODES = TypeAdapter(list[EpisodeInfo])
 _TRAJECTORY = TypeAdapter(Trajectory)
 
@@ -129,6 +130,11 @@ def episodes(labels: Mapping[str, str], limit: int) -> Call[list[EpisodeInfo]]:
 def episode(episode_id: str) -> Call[EpisodeInfo]:
     """The state of an episode."""
     return Call("GET", episode_path(episode_id), _EPISODE)
+
+
+def legal_calls(episode_id: str) -> Call[LegalCalls]:
+    """Which calls make sense now."""
+    return Call("GET", f"{episode_path(episode_id)}/legal-calls", _LEGAL)
 
 
 def keep_alive(episode_id: str) -> Call[EpisodeInfo]:

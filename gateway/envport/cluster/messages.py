@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from envport.episodes import CallResult, EpisodeTable, Found, Opening, OpenRequest
 from envport.runtimes import ProgressSink
-from envport.types import Choice, EpisodeInfo, Observation, Trajectory
+from envport.types import Choice, EpisodeInfo, LegalCall, Observation, Trajectory
 
 __all__ = [
     "AnswerT",
@@ -19,6 +19,7 @@ __all__ = [
     "HostMessage",
     "InfoMessage",
     "KeepAliveMessage",
+    "LegalCallsMessage",
     "ListMessage",
     "LoadMessage",
     "OpenMessage",
@@ -185,6 +186,15 @@ class CallMessage(EpisodeMessage[CallResult]):
     async def answer(self, table: EpisodeTable, progress: ProgressSink | None) -> CallResult:
         """Call it."""
         return await table.call(self.found(table), self.tool, self.arguments, progress, self.call_id)
+
+
+@dataclass(frozen=True)
+class LegalCallsMessage(EpisodeMessage[list[LegalCall] | None]):
+    """Which calls make sense in the episode now?"""
+
+    async def answer(self, table: EpisodeTable, progress: ProgressSink | None) -> list[LegalCall] | None:
+        """The calls."""
+        return await table.legal_calls(self.found(table))
 
 
 @dataclass(frozen=True)

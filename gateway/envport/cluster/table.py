@@ -22,6 +22,7 @@ from envport.cluster.messages import (
     HostLoad,
     InfoMessage,
     KeepAliveMessage,
+    LegalCallsMessage,
     ListMessage,
     LoadMessage,
     OpenedThere,
@@ -34,7 +35,7 @@ from envport.episodes import CallResult, Found, Limits, Opening, OpenRequest, Pr
 from envport.errors import AtCapacity, Draining, EnvportError, EpisodeFailed, UnknownEpisode
 from envport.registry import EnvironmentDefinition, served
 from envport.runtimes import ProgressSink
-from envport.types import Choice, EpisodeInfo, Outcome, Trajectory
+from envport.types import Choice, EpisodeInfo, LegalCall, Outcome, Trajectory
 
 __all__ = ["ClusterTable"]
 
@@ -164,6 +165,10 @@ class ClusterTable:
         """Call a tool. If the network loses the call, it is sent again, but executed only once."""
         sent = call_id or secrets.token_urlsafe(16)
         return await self._ask(CallMessage(found.handle, found.principal, tool, arguments, sent), progress)
+
+    async def legal_calls(self, found: Found) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say."""
+        return await self._ask(LegalCallsMessage(found.handle, found.principal))
 
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
         """The state of an episode, even if its machine is gone."""

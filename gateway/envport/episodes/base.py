@@ -13,7 +13,7 @@ from envport.episodes.readiness import Preparation
 from envport.episodes.requests import OpenRequest
 from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink
-from envport.types import Choice, EpisodeInfo, Observation, Trajectory
+from envport.types import Choice, EpisodeInfo, LegalCall, Observation, Trajectory
 
 __all__ = ["EpisodeTable", "Found", "Opening"]
 
@@ -157,6 +157,15 @@ class EpisodeTable(Protocol):
             UnknownTool: There is no such tool.
             EpisodeOver: The episode has ended.
             InvalidArguments: The arguments break the schema; the environment was not touched.
+            EpisodeFailed: The environment broke; the episode has ended as failed.
+        """
+        ...
+
+    async def legal_calls(self, found: Found) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say. Never for the player.
+
+        Raises:
+            EpisodeOver: The episode has ended.
             EpisodeFailed: The environment broke; the episode has ended as failed.
         """
         ...

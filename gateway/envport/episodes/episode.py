@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import anyio
 
 from envport.clock import Clock
+from envport.environment import Environment
 from envport.episodes.faults import Fault, close_worker
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult, PlayRecord
@@ -33,7 +34,7 @@ from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.telemetry.tracing import annotate
 from envport.tools.content import text_observation
 from envport.trajectories import TrajectoryStore
-from envport.types import EpisodeInfo, FaultOwner, Observation, Outcome, Reason, Status
+from envport.types import EpisodeInfo, FaultOwner, LegalCall, Observation, Outcome, Reason, Status
 
 __all__ = ["Episode", "EpisodeContext"]
 
@@ -216,6 +217,35 @@ class Episode:
             self.touch()
             if self._worker is not None and not self.live:
                 await self._let_close()
+
+    async def legal_calls(self) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say. For its owner, never for the player.
+
+        Raises:
+            UnknownEpisode: It was closed or has expired.
+            EpisodeOver: It has ended.
+            EpisodeFailed: The environment broke; the episode has ended as failed.
+        """
+        if self.spec.cls.legal_calls is Environment.legal_calls:
+            return None
+        self._callers += 1
+        try:
+            async with self._turn:
+                self._check_running()
+                # Ended or not, the environment is in a known state afterwards.
+                with anyio.CancelScope(shield=True):
+                    return await self._legal_calls()
+        finally:
+            self._callers -= 1
+            self.touch()
+        raise AssertionError
+
+    async def _legal_calls(self) -> list[LegalCall] | None:
+        assert self._worker is not None
+        try:
+            return await self._worker.legal_calls()
+        except (Exception, SystemExit) as error:
+            await self._fail(Fault.of(error), "in legal_calls()")
 
     def touch(self) -> None:
         """Restart the idle timer."""

@@ -29,7 +29,7 @@ from envport.errors import EpisodeFailed, UnknownEpisode
 from envport.registry import EnvironmentDefinition, served
 from envport.runtimes import ProgressSink, Runtime, kind_for, runtime_for
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
-from envport.types import Choice, EpisodeInfo, Outcome, Status, Trajectory
+from envport.types import Choice, EpisodeInfo, LegalCall, Outcome, Status, Trajectory
 
 __all__ = ["Episodes"]
 
@@ -203,6 +203,10 @@ class Episodes:
     ) -> CallResult:
         """Call a tool. Calls of one episode run one after the other."""
         return await self._playable(found.handle, found.principal).call(tool, arguments, progress, call_id)
+
+    async def legal_calls(self, found: Found) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say."""
+        return await self._playable(found.handle, found.principal).legal_calls()
 
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
         """The state of an episode. Closed and expired episodes are found too, while they are remembered."""

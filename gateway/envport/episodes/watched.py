@@ -20,7 +20,7 @@ from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.telemetry.tracing import OpenSpan, begin_span
-from envport.types import Choice, EpisodeInfo, Outcome, Trajectory
+from envport.types import Choice, EpisodeInfo, LegalCall, Outcome, Trajectory
 
 __all__ = ["EpisodeObserver", "Unobserved", "WatchedTable"]
 
@@ -173,6 +173,10 @@ class WatchedTable:
             result = await self._table.call(found, tool, arguments, progress, call_id)
             operation.gave(result)
             return result
+
+    async def legal_calls(self, found: Found) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say."""
+        return await self._table.legal_calls(found)
 
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
         """The state of an episode."""

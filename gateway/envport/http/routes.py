@@ -19,6 +19,7 @@ from envport.types import (
     EnvironmentInfo,
     EpisodeInfo,
     EpisodeLimits,
+    LegalCalls,
     OpenedEpisode,
     Split,
     Task,
@@ -253,6 +254,12 @@ async def list_episodes(
 async def get_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
     """The state of an episode: status, outcome, steps, rewards, timing."""
     return await plane.table.info(episode_id, caller.name)
+
+
+@router.get("/episodes/{episode_id}/legal-calls", tags=["episodes"])
+async def get_legal_calls(episode_id: str, plane: Plane, caller: CallingPrincipal) -> LegalCalls:
+    """Which calls make sense now, if the environment says so. For policies and audits, never for a player."""
+    return LegalCalls(calls=await plane.table.legal_calls(plane.table.find(episode_id, caller.name)))
 
 
 @router.post("/episodes/{episode_id}/keepalive", tags=["episodes"])

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from envport.environment import Environment, tool
 from envport.errors import InvalidArguments, ToolError, UpstreamLost
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import StepResult
+from envport.runtimes.base import StepResult, legal_calls_of
 from envport.runtimes.frames import Frames, encode
 from envport.runtimes.instance import Instance, Work, runs_async
 from envport.tools.content import observe, text_block
@@ -180,6 +180,9 @@ class _Worker:
                 assert self._instance is not None
                 progress = self._progress if message["progress"] else None
                 return self._instance.call(message["tool"], message["arguments"], progress)
+            case "legal":
+                assert self._instance is not None
+                return self._instance.legal_calls()
             case _:
                 return self._instance.close() if self._instance is not None else _nothing
 
@@ -222,6 +225,8 @@ def _said(op: str, value: Any) -> dict[str, Any]:
     if op == "call" and type(value) is str:
         # Fast path for the most common result, plain text.
         return {"content": (text_block(value),)}
+    if op == "legal":
+        return {"calls": legal_calls_of(value)}
     if op == "close":
         return {"closed": True}
     if op == "reset":

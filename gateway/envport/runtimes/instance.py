@@ -53,6 +53,10 @@ class Instance:
         method = getattr(self._environment, spec.method)
         return partial(method, spec.name, bound) if spec.by_name else partial(method, **bound)
 
+    def legal_calls(self) -> Work:
+        """The work that says which calls make sense now."""
+        return self._environment.legal_calls
+
     def close(self) -> Work:
         """The work that releases the episode's resources."""
         return self._environment.close
@@ -60,7 +64,7 @@ class Instance:
 
 def runs_async(spec: EnvironmentDefinition) -> bool:
     """Whether any method of the environment has to run in an event loop."""
-    methods = {"reset", "close", *(tool.method for tool in spec.tools.values())}
+    methods = {"reset", "close", "legal_calls", *(tool.method for tool in spec.tools.values())}
     return any(inspect.iscoroutinefunction(getattr(spec.cls, method, None)) for method in methods)
 
 

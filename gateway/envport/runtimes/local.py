@@ -14,10 +14,20 @@ import anyio.to_thread
 
 from envport.errors import WorkerLost
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import NO_SECRETS, UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, contained
+from envport.runtimes.base import (
+    NO_SECRETS,
+    UNBOUNDED,
+    Bounds,
+    Load,
+    ProgressSink,
+    StepResult,
+    Worker,
+    contained,
+    legal_calls_of,
+)
 from envport.runtimes.instance import Instance, Work
 from envport.tools.content import observe
-from envport.types import Observation, Task
+from envport.types import LegalCall, Observation, Task
 
 __all__ = ["InlineRuntime", "ThreadRuntime", "overdue"]
 
@@ -108,6 +118,11 @@ class _InlineWorker:
         work = self._instance.call(tool, arguments, progress)
         with contained():
             return StepResult.of(await self._timed(work, "The call", self._bounds.call_seconds))
+
+    async def legal_calls(self) -> list[LegalCall] | None:
+        with contained():
+            work = self._instance.legal_calls()
+            return legal_calls_of(await self._timed(work, "legal_calls()", self._bounds.call_seconds))
 
     async def close(self) -> None:
         self._workers.discard(self)

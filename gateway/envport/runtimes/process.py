@@ -14,14 +14,14 @@ import anyio.to_thread
 from envport.environment import Environment
 from envport.errors import InvalidArguments, ToolError, UpstreamLost, WorkerLost
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import NO_SECRETS, UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker
+from envport.runtimes.base import NO_SECRETS, UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, legal_calls_of
 from envport.runtimes.descriptors import allow_descriptors
 from envport.runtimes.episode_process import EpisodeProcess
 from envport.runtimes.fork_server import ForkServer
 from envport.runtimes.frames import FrameError
 from envport.runtimes.local import overdue
 from envport.runtimes.watchdog import Watchdog
-from envport.types import Observation, Task
+from envport.types import LegalCall, Observation, Task
 
 __all__ = ["EnvironmentBroke", "ProcessRuntime"]
 
@@ -154,6 +154,16 @@ class _ProcessWorker:
             raise InvalidArguments("The arguments are nested too deeply to be checked.") from None
         except FrameError as error:
             raise InvalidArguments(f"The arguments are too large: {error}.") from None
+
+    async def legal_calls(self) -> list[LegalCall] | None:
+        answer = await self._process.ask({"op": "legal"}, self._bounds.call_seconds, self._call_overdue)
+        _refuse(answer)
+        try:
+            return legal_calls_of(answer.get("calls"))
+        except TypeError as error:
+            lost = WorkerLost("The environment's process broke the protocol.")
+            self._process.kill(lost)
+            raise lost from error
 
     async def close(self) -> None:
         process = self._process
