@@ -282,8 +282,8 @@ class ShowcaseEnvironment(Environment):
             raise ToolError("Crashing is switched off; serve showcase?faults=true to have it.")
         raise RuntimeError("the showcase was told to break (inside-detail)")
 
-    @tool(destructive=False, idempotent=False, open_world=False)
-    def score(self, points: Annotated[float, Field(ge=-1, le=1)]) -> Step:
+    @tool(name="score", destructive=False, idempotent=False, open_world=False)
+    def earn(self, points: Annotated[float, Field(ge=-1, le=1)]) -> Step:
         """Earn a reward; the episode goes on.
 
         Args:

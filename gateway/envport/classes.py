@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import importlib.util
 import re
-import sys
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from types import ModuleType
 
 from envport.environment import Environment
 from envport.errors import EnvironmentNotFound, InvalidEnvironment
+from envport.modules import import_module, module_at
 
-__all__ = ["GROUP", "find_class", "import_module", "installed"]
+__all__ = ["GROUP", "find_class", "installed"]
 
 GROUP = "envport.environments"
 """The entry point group in which packages register their environments."""
@@ -42,7 +38,7 @@ def find_class(target: str) -> tuple[type[Environment], str]:
         point = points[target]
         return _class(import_module(point.module), point.attr, point.value), target
     where, _, attribute = target.rpartition(":")
-    module = _import_file(where) if where.endswith(".py") else import_module(where)
+    module = module_at(where)
     cls = _class(module, attribute, target)
     return cls, _snake(cls.__name__)
 
@@ -61,43 +57,6 @@ def _class(module: ModuleType, attribute: str, target: str) -> type[Environment]
     if not (isinstance(found, type) and issubclass(found, Environment)):
         raise InvalidEnvironment(f"{target} is not a subclass of envport.Environment")
     return found
-
-
-def import_module(module: str) -> ModuleType:
-    """Import a module.
-
-    Raises:
-        EnvironmentNotFound: There is no such module.
-    """
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            raise EnvironmentNotFound(f"there is no module {module!r}") from None
-        raise
-
-
-def _import_file(where: str) -> ModuleType:
-    path = Path(where).resolve()
-    if not path.is_file():
-        raise EnvironmentNotFound(f"there is no file {where}")
-    # A unique module name, so that it shadows neither another file nor an installed package.
-    name = f"envport_file_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, SyntaxError):
-            raise InvalidEnvironment(f"{where}: {error}") from None
-        raise
-    return module
 
 
 def _snake(name: str) -> str:

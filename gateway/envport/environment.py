@@ -163,6 +163,8 @@ class Environment:
         call_seconds: Seconds that a tool call may take; `None` for no limit. Only `process` can stop a tool that
             is not async. `thread` leaves it running in its thread, and `inline` has to wait for it.
         reset_seconds: The same for creating and resetting the environment.
+        score_seconds: Seconds that `score`, or the function of `envport serve --score`, may take. The same holds for
+            `final_state`.
         close_seconds: Seconds that `close` may take. After this, `process` ends the process, an async `close` is
             cancelled, and a thread is left running. A blocking `close` that runs `inline` cannot be stopped.
         memory_mb: Memory in MiB that an episode may use, without the memory that all episodes share; `None` for no
@@ -182,6 +184,7 @@ class Environment:
     max_seconds: float | None = None
     call_seconds: float | None = 600.0
     reset_seconds: float | None = 600.0
+    score_seconds: float | None = 600.0
     close_seconds: float | None = 5.0
     memory_mb: float | None = None
     rng: random.Random
@@ -202,6 +205,12 @@ class Environment:
         if cls.sandbox and cls.runtime != "process":
             raise InvalidEnvironment(f"{cls.__qualname__}.sandbox needs runtime = 'process'")
         _check_reset(cls)
+        for method in ("score", "final_state"):
+            if tool_hints(getattr(cls, method)) is not None:
+                raise InvalidEnvironment(
+                    f"{cls.__qualname__}.{method} is a tool, but the gateway calls {method}() at the end of an "
+                    f'episode: give the method another name, and the tool its name: @tool(name="{method}")'
+                )
 
     def reset(self, *, seed: int, task: Task | None) -> Any:
         """Start the episode and return the first observation. May be async.
@@ -214,6 +223,29 @@ class Environment:
             task: The task to play; `None` if the environment has none.
         """
         raise NotImplementedError
+
+    def score(self) -> Any:
+        """Score the final state, for tasks that are judged by what the player leaves behind. May be async.
+
+        Called once, when the episode has ended: by itself, at a limit, or because its owner finished, closed or
+        abandoned it. Not called after a fault. The player never sees the score, and its last call does not wait for it.
+
+        Returns:
+            A finite number, or `None` for no score. If `reward` is `sum`, it is added to the rewards of the steps. If
+            `reward` is `last`, it is the reward. An exception is a fault of the environment: the episode then has no
+            reward.
+        """
+        raise NotImplementedError
+
+    def final_state(self) -> Any:
+        """What a scoring function outside the environment (`envport serve --score`) may read. May be async.
+
+        Called in place of `score`, if there is such a function.
+
+        Returns:
+            Plain data that can be written as JSON.
+        """
+        return None
 
     def close(self) -> Any:
         """Release the episode's resources. Called once, also after a failed `reset`. May be async."""

@@ -57,6 +57,7 @@ class _Limits(_Table):
     max_seconds: _Amount | None = None
     call_seconds: _Amount | None = None
     reset_seconds: _Amount | None = None
+    score_seconds: _Amount | None = None
     close_seconds: _Amount | None = None
     memory_mb: _Amount | None = None
 
@@ -64,6 +65,7 @@ class _Limits(_Table):
 class _Entry(_Table):
     reference: Annotated[str, Field(min_length=1)]
     options: dict[str, Any] | None = None
+    score: Annotated[str | None, Field(min_length=1)] = None
     limits: _Limits = _Limits()
     secrets: dict[str, _SecretSource] = Field(default_factory=dict)
 
@@ -75,12 +77,14 @@ class EnvironmentTable:
     Attributes:
         reference: What to load, after its name. A path in it is absolute.
         options: Its options; `None` if they are in the reference, or there are none.
+        score: Function that scores final states, if one does.
         limits: The limits that replace those of the environment's class, by attribute.
         secrets: Its secrets by name.
     """
 
     reference: str
     options: Mapping[str, Any] | None
+    score: str | None
     limits: Mapping[str, float]
     secrets: Mapping[str, str]
 
@@ -162,7 +166,8 @@ class EnvironmentFile:
         }
         limits = entry.limits.model_dump(exclude_none=True)
         reference = from_anywhere(f"{name}={entry.reference}", folder)
-        return EnvironmentTable(reference, entry.options, limits, secrets)
+        score = from_anywhere(entry.score, folder) if entry.score is not None else None
+        return EnvironmentTable(reference, entry.options, score, limits, secrets)
 
 
 def _explained(name: str, error: ValidationError) -> str:

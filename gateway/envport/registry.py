@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from envport.classes import find_class, import_module
+from envport.classes import find_class
 from envport.environment import Environment, TaskSource
 from envport.environment_file import EnvironmentFile
 from envport.errors import (
@@ -26,7 +26,9 @@ from envport.errors import (
     UnknownTask,
 )
 from envport.given_options import OptionTypes
+from envport.modules import import_module
 from envport.references import ParsedReference, SchemeText, is_address
+from envport.scoring import Scorer
 from envport.tools.schema import ToolSpec, documentation, fingerprint, tools_of
 from envport.types import Task
 
@@ -54,6 +56,7 @@ class EnvironmentDefinition:
             system.
         limits: Limits that replace those of the class, such as `max_steps`, by attribute.
         secrets: Secrets of every episode, by name. An episode may be given others.
+        scorer: Scores final states in place of the environment's own `score`; `None` if nothing from outside does.
     """
 
     name: str
@@ -62,6 +65,7 @@ class EnvironmentDefinition:
     unshown_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     limits: Mapping[str, float] = field(default_factory=dict[str, float])
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    scorer: Scorer | None = None
 
     def make(self) -> Environment:
         """A new instance, for one episode."""
@@ -100,6 +104,11 @@ class EnvironmentDefinition:
     def fingerprint(self) -> str:
         """SHA-256 of the listing in canonical JSON."""
         return fingerprint(self.listing)
+
+    @cached_property
+    def scored(self) -> bool:
+        """Whether the final state of an episode is scored."""
+        return self.scorer is not None or self.cls.score is not Environment.score
 
     @cached_property
     def description(self) -> str:
@@ -204,7 +213,9 @@ def schemes() -> dict[str, EntryPoint]:
     return found
 
 
-def load(reference: str, name: str | None = None, options: Mapping[str, Any] | None = None) -> EnvironmentDefinition:
+def load(
+    reference: str, name: str | None = None, score: str | None = None, options: Mapping[str, Any] | None = None
+) -> EnvironmentDefinition:
     """Find an environment, and check that it can be served.
 
     Args:
@@ -213,6 +224,7 @@ def load(reference: str, name: str | None = None, options: Mapping[str, Any] | N
             with options (`catch?rows=8&columns=4`), optionally with another name to serve it under
             (`small=catch?rows=5`). See `envport.references`.
         name: The name to serve it under. Overrides the name in the reference.
+        score: Function that scores final states: `package.module:function` or `./path/file.py:function`.
         options: Options as data, instead of those in the reference.
 
     Raises:
@@ -232,7 +244,7 @@ def load(reference: str, name: str | None = None, options: Mapping[str, Any] | N
         # Before the foreign system of a scheme is looked at.
         _require_name(served)
     if parsed.where.endswith(".toml"):
-        return _by_file(parsed, served, options)
+        return _by_file(parsed, served, score, options)
     known = schemes()
     if parsed.may_have_scheme and parsed.where in known and parsed.where not in _RESERVED:
         spec = _by_scheme(known[parsed.where], parsed, options)
@@ -240,19 +252,23 @@ def load(reference: str, name: str | None = None, options: Mapping[str, Any] | N
         spec = _by_class(parsed, known, served, options)
     if served is not None and served != spec.name:
         spec = replace(spec, name=served)
+    if score is not None:
+        spec = replace(spec, scorer=Scorer.find(score))
     _require_name(spec.name)
     # Read the tools now, so that mistakes in them are reported at start-up.
     _ = spec.listing, spec.splits
     return spec
 
 
-def _by_file(parsed: ParsedReference, served: str | None, options: Mapping[str, Any] | None) -> EnvironmentDefinition:
+def _by_file(
+    parsed: ParsedReference, served: str | None, score: str | None, options: Mapping[str, Any] | None
+) -> EnvironmentDefinition:
     target, query = parsed.plain()
     path, _, name = target.partition(":")
     if query or options is not None:
         raise InvalidOption(f"the options of {name!r} are in {path}: give none in the reference")
     table = EnvironmentFile.read(Path(path)).environment(name)
-    spec = load(table.reference, served or name, table.options)
+    spec = load(table.reference, served or name, score or table.score, table.options)
     return replace(spec, limits=table.limits, secrets=table.secrets)
 
 

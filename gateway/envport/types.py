@@ -46,13 +46,17 @@ LegalCall: TypeAlias = tuple[str, dict[str, Any]]
 CALL_ID_KEY = "envport/call_id"
 """Key in `_meta` for the id of a tool call. A call with an id is played once, even if it is sent twice."""
 
-Status = Literal["opening", "running", "terminated", "truncated", "closed", "expired", "failed"]
-"""The status of an episode. `terminated` and `truncated` have Gymnasium's meanings."""
+Status = Literal["opening", "running", "scoring", "terminated", "truncated", "closed", "expired", "failed"]
+"""The status of an episode. `terminated` and `truncated` have Gymnasium's meanings.
+
+`scoring`: it takes no more calls, and its final state is being scored.
+"""
 
 Reason = Literal[
     "terminated",
     "truncated",
     "step_limit",
+    "finished",
     "closed",
     "expired",
     "time_limit",
@@ -262,7 +266,9 @@ class EpisodeInfo(_Wire):
         errors: Tool calls that were refused, or that the environment answered with a `ToolError`.
         reward: The episode's reward: the sum or the last of `rewards`, as the environment declares. `None` if no
             step had a reward, and `None` if the episode is lost to a fault that is not the player's.
-        rewards: The reward of each step; `None` for a step without one. At most the last 10,000 steps.
+        rewards: The reward of each step; `None` for a step without one. At most the last 10,000 steps. If the final
+            state was scored, the score is the last one.
+        score: The score of the final state; `None` if it was not scored.
         created_at: Unix time in seconds.
         ended_at: Unix time in seconds, `None` while it runs.
         expires_in: Seconds until the episode expires, if there is no call.
@@ -283,6 +289,7 @@ class EpisodeInfo(_Wire):
     errors: int = 0
     reward: float | None = None
     rewards: list[float | None] = Field(default_factory=list[float | None])
+    score: float | None = None
     created_at: float
     ended_at: float | None = None
     expires_in: float | None = None
@@ -359,6 +366,8 @@ class EnvironmentInfo(_Wire):
         splits: Its splits, if it has tasks.
         limits: Limits on its episodes.
         reward: Whether the episode's reward is the sum of the steps' rewards or the last one.
+        scored: Whether the final state of an episode is scored. The reward is complete only after that; `finish` waits
+            for it.
         fingerprint: SHA-256 of the tool listing in canonical JSON; equal fingerprints mean equal tools.
         tools: The tools, as MCP lists them on an episode's URL.
         mcp_url: The URL for an MCP client that starts episodes itself.
@@ -371,6 +380,7 @@ class EnvironmentInfo(_Wire):
     splits: list[Split]
     limits: EpisodeLimits
     reward: Literal["sum", "last"]
+    scored: bool = False
     fingerprint: str
     tools: list[dict[str, Any]]
     mcp_url: str

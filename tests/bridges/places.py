@@ -30,6 +30,8 @@ REFERENCES = {
     "together": "mirror:Together",
     "reader": "mirror:Reader",
     "adapter": "mirror:Adapter",
+    "judged": "scored_environments:Judged",
+    "judged-badly": "scored_environments:Judged?score=error",
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from envport import Environment, Task, tool
 from envport.environment import Progress
+from envport.types import Trajectory
 
 
 class FarEnvironment(Environment):
@@ -21,6 +22,10 @@ class FarEnvironment(Environment):
         """Count one further."""
         self._count += 1
         return str(self._count)
+
+    def final_state(self) -> dict[str, int]:
+        """For a function that scores from outside."""
+        return {"count": self._count}
 
     @tool
     def where(self) -> dict[str, Any]:
@@ -40,3 +45,8 @@ class FarEnvironment(Environment):
         for done in range(3):
             progress(done, 3, f"part {done}")
         return "reported"
+
+
+def steps_and_state(*, task: Task | None, trajectory: Trajectory, final_state: Any) -> float:
+    """Score from outside: 10 for each step, and 1 for each count."""
+    return 10.0 * len(trajectory.steps) + final_state["count"]

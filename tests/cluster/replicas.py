@@ -12,7 +12,8 @@ import httpx2
 from command_line import Served
 from patience import patient
 
-FAR = f"far={Path(__file__).with_name('played_far_away.py')}:FarEnvironment"
+FILE = Path(__file__).with_name("played_far_away.py")
+FAR = f"far={FILE}:FarEnvironment"
 SECRET = "a-secret-of-the-tests-0123456789"
 
 

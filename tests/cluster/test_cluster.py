@@ -16,7 +16,7 @@ import pytest
 from command_line import envport, player, refused, text
 from harness import Raw
 from patience import patient
-from replicas import FAR, SECRET, Player, Replicas
+from replicas import FAR, FILE, SECRET, Player, Replicas
 
 from envport import Client
 from envport.errors import AtCapacity, EpisodeFailed, UnknownEpisode
@@ -207,6 +207,20 @@ def test_handles_are_opaque_and_belong_to_their_principal(replicas: Replicas, tm
             assert counted(raw) == "1"
         with Raw(f"{second.url}/episodes/{mine.open('far').episode_id}/mcp", "modern", minted) as raw:
             assert raw.post("tools/call", {"name": "count"}).status_code == 403
+
+
+def test_an_episode_is_scored_where_it_runs_and_finished_at_any_replica(replicas: Replicas):
+    first, second = (replicas.start("--score", f"{FILE}:steps_and_state") for _ in range(2))
+    with Client(first.url) as control, Client(second.url) as other:
+        assert control.environment("far").scored
+        (handle,) = opened(control, 1)
+        with closing(Player([first.url], handle)) as one:
+            assert [one.text("count") for _ in range(2)] == ["1", "2"]
+        states = [control.finish(handle), other.finish(handle), other.episode(handle)]
+    assert [(state.status, state.outcome and state.outcome.reason) for state in states] == 3 * [
+        ("truncated", "finished")
+    ]
+    assert [(state.reward, state.score) for state in states] == 3 * [(22.0, 22.0)]
 
 
 def test_past_the_capacity_of_all_hosts_requests_are_refused(replicas: Replicas):

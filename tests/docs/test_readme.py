@@ -88,7 +88,7 @@ def test_the_control_plane_s_block_runs():
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "running 3 None\n"
+    assert done.stdout == "truncated 3 None\n"
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)")

@@ -32,6 +32,7 @@ from agent import towards_the_ball  # noqa: E402
 @pytest.fixture(scope="module")
 def gateway() -> Any:
     specs = [load("catch"), load("counter"), load("showcase"), EnvironmentDefinition("tracked", Tracked, {})]
+    specs += [load("scored_environments:Judged"), load("scored_environments:Judged?score=error", "judged-badly")]
     with secured(*specs, EnvironmentDefinition("stubborn", Stubborn, {})) as serving:
         yield serving
 
@@ -79,7 +80,7 @@ def test_a_model_that_plays_well_gets_its_reward(gateway: RunningGateway):
         ids = [f"test/{task.id}" for task in control.tasks("catch", split="test").tasks]
         assert sorted(str(sample.id) for sample in log.samples or []) == sorted(ids)
         for sample in log.samples or []:
-            assert control.episode(sample.store["envport:episode"]).status == "closed"
+            assert control.episode(sample.store["envport:episode"]).status == "terminated"
     identity = (log.eval.metadata or {})["envport"]
     with Client(gateway.url) as control:
         assert identity["fingerprint"] == control.environment("catch").fingerprint
@@ -146,6 +147,22 @@ def test_a_refusal_is_read_in_the_gateway_s_own_words(gateway: RunningGateway):
     assert answer.error.message == """Argument 'direction' is "up"; it has to be one of "left", "stay", "right"."""
 
 
+def test_a_model_that_stops_is_scored_by_what_it_leaves_behind(gateway: RunningGateway):
+    """Also where a limit stops it; and where the score breaks, it has none."""
+
+    def once(messages: list[Any], tools: list[Any]) -> ModelOutput:
+        return says("I am done.") if messages[-1].role == "tool" else calls(("count", {}))
+
+    def always(messages: list[Any], tools: list[Any]) -> ModelOutput:
+        return calls(("count", {}))
+
+    for model, limits, reward in ((once, {}, 11.0), (always, {"message_limit": 5}, 22.0)):
+        result = result_of(address(gateway, "judged"), model=scripted(model), num_tasks=1, limits=limits)
+        assert [one.reward for one in result.played] == [reward]
+    broken = result_of(address(gateway, "judged-badly"), model=scripted(once), num_tasks=1)
+    assert (len(broken.played), len(broken.lost)) == (0, 1)
+
+
 def test_a_model_that_exceeds_its_limits_is_scored(gateway: RunningGateway):
     for kind, limits in (("message", {"message_limit": 5}), ("token", {"token_limit": 30})):
         log = evaluate(address(gateway, "catch"), model=scripted(catches), num_tasks=1, limits=limits)
@@ -154,7 +171,7 @@ def test_a_model_that_exceeds_its_limits_is_scored(gateway: RunningGateway):
         assert 0 < played.steps < 9
         assert log.samples
         with Client(gateway.url) as control:
-            assert control.episode(log.samples[0].store["envport:episode"]).status == "closed"
+            assert control.episode(log.samples[0].store["envport:episode"]).outcome.reason == "finished"
 
 
 async def never_answers(messages: list[Any], tools: list[Any]) -> ModelOutput:

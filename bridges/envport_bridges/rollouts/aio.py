@@ -58,6 +58,10 @@ class AsyncRollout(PlayedRollout):
         """Call a tool; see `Rollout.call`."""
         return await _in_loop(self._connection, self._player.call(tool, arguments))
 
+    async def finish(self) -> float | None:
+        """End the episode, if it has not ended, and wait for its reward; see `Rollout.finish`."""
+        return await _in_loop(self._connection, self._player.finish())
+
     async def aclose(self) -> None:
         """Close the episode, if it has not ended."""
         await _in_loop(self._connection, self._player.close())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from envport.references import is_address
-from envport.types import Choice, ContentBlock, EnvironmentInfo, Observation, Outcome, TaskPage
+from envport.types import Choice, ContentBlock, EnvironmentInfo, EpisodeInfo, Observation, Outcome, TaskPage
 
 __all__ = ["CallReply", "EpisodeSource", "RolloutEpisode", "RolloutTarget"]
 
@@ -26,6 +26,8 @@ class RolloutTarget:
         labels: Labels of every episode, as pairs of name and value. `run`, `group` and `sample` are set unless given:
             this process, the task and seed, and which of its episodes it is.
         secrets: Secrets for the environment, as pairs of name and value.
+        score: Function that scores final states (`package.module:function`), for an environment in this process. A
+            gateway has its own: `envport serve --score`.
     """
 
     where: str
@@ -36,6 +38,7 @@ class RolloutTarget:
     connections: int = 64
     labels: tuple[tuple[str, str], ...] = ()
     secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    score: str | None = None
 
     @property
     def remote(self) -> bool:
@@ -135,6 +138,15 @@ class EpisodeSource(Protocol):
 
     async def keep_alive(self, episode: RolloutEpisode) -> None:
         """Tell the gateway that the episode is still in use."""
+        ...
+
+    async def finish(self, episode: RolloutEpisode) -> EpisodeInfo:
+        """End an episode, if it has not ended, and wait for its reward.
+
+        Raises:
+            UnknownEpisode: The gateway no longer has the episode.
+            GatewayUnreachable: There was no usable answer.
+        """
         ...
 
     async def close(self, episode: RolloutEpisode) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from envport.episodes import Episodes, Found, Limits, OpenRequest
 from envport.errors import UnknownTask
 from envport.registry import EnvironmentDefinition, load
-from envport.types import Choice, EnvironmentInfo, EpisodeLimits, Split, TaskPage
+from envport.types import Choice, EnvironmentInfo, EpisodeInfo, EpisodeLimits, Split, TaskPage
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
 
 __all__ = ["LocalEpisodes"]
@@ -27,7 +27,7 @@ class LocalEpisodes:
     """
 
     def __init__(self, target: RolloutTarget):
-        self._spec: EnvironmentDefinition = load(target.where)
+        self._spec: EnvironmentDefinition = load(target.where, score=target.score)
         self._episodes = Episodes({self._spec.name: self._spec}, _LIMITS)
         self._secrets = dict(target.secrets)
         self._stopping = asyncio.Event()
@@ -58,6 +58,7 @@ class LocalEpisodes:
             splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
             limits=EpisodeLimits(max_steps=spec.prototype.max_steps, idle_seconds=_LIMITS.idle_seconds),
             reward=spec.cls.reward,
+            scored=spec.scored,
             fingerprint=spec.fingerprint,
             tools=spec.listing,
             mcp_url="",
@@ -92,6 +93,10 @@ class LocalEpisodes:
 
     async def keep_alive(self, episode: RolloutEpisode) -> None:
         """Do nothing: these episodes do not expire."""
+
+    async def finish(self, episode: RolloutEpisode) -> EpisodeInfo:
+        """End an episode, and wait for its reward."""
+        return await self._episodes.finish(episode.episode_id, _PRINCIPAL)
 
     async def close(self, episode: RolloutEpisode) -> None:
         """Close an episode."""

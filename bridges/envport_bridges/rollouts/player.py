@@ -68,11 +68,22 @@ class RolloutPlayer:
             raise EpisodeFailed(f"The episode was lost: {error}", owner) from error
         finally:
             self._connection.used(self.episode)
-        self.score.rewards.append(reply.reward)
-        if reply.outcome is not None:
-            self.score.outcome = reply.outcome
+        self.score.count(reply.reward, reply.outcome)
+        if reply.outcome is not None and not self.info.scored:
             self._connection.release(self.episode, ended=True)
         return reply
+
+    async def finish(self) -> float | None:
+        """End the episode, if it has not ended, and wait for its reward; see `Rollout.finish`."""
+        if not self.score.finished and not self.score.lost:
+            try:
+                self.score.finish(await self._connection.source.finish(self.episode))
+            except (GatewayUnreachable, UnknownEpisode) as error:
+                self.score.outcome = lost_to(error)
+                raise EpisodeFailed(f"The episode was lost: {error}", "infrastructure") from error
+            finally:
+                await self.close()
+        return self.score.total(self.info.reward)
 
     async def close(self) -> None:
         """Let go of the episode. One that has not ended is closed, without waiting for that."""
@@ -112,7 +123,7 @@ class PlayedRollout:
 
     @property
     def reward(self) -> float | None:
-        """The episode's reward so far; `None` without any, and if it is lost."""
+        """The episode's reward so far; `None` without any, and if it is lost. Complete after `finish`."""
         return self._player.score.total(self._player.info.reward)
 
     @property

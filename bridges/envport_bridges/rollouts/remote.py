@@ -14,7 +14,7 @@ from envport.client import calls
 from envport.client.addresses import EnvironmentAddress, episode_path, mcp_address
 from envport.client.calls import Call
 from envport.errors import ConfigurationError, EnvportError, GatewayUnreachable, MissingExtra
-from envport.types import Choice, EnvironmentInfo, TaskPage
+from envport.types import Choice, EnvironmentInfo, EpisodeInfo, TaskPage
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
 from envport_bridges.rollouts.wire import ToolCall, read_answer
 
@@ -49,6 +49,11 @@ class RemoteEpisodes:
         if address is None:
             raise ConfigurationError(
                 f"{target.where!r} does not name an environment of a gateway: http://HOST:PORT/environments/NAME"
+            )
+        if target.score is not None:
+            raise ConfigurationError(
+                f"the gateway at {address.gateway} scores its episodes itself: start it with envport serve --score "
+                f"{target.score}, and leave out score here"
             )
         self._base, self._name = address.gateway, address.name
         self._headers = calls.headers_for(target.token)
@@ -125,6 +130,17 @@ class RemoteEpisodes:
     async def keep_alive(self, episode: RolloutEpisode) -> None:
         """Restart the idle time of an episode."""
         await self._control(calls.keep_alive(episode.episode_id))
+
+    async def finish(self, episode: RolloutEpisode) -> EpisodeInfo:
+        """End an episode, and wait for its reward. Sent again if there is no answer, up to the target's `patience`."""
+        backoff = Backoff(self._target.patience, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        while True:
+            try:
+                return await self._control(calls.finish(episode.episode_id))
+            except GatewayUnreachable:
+                if self._away or not await backoff.wait():
+                    self._away = True
+                    raise
 
     async def close(self, episode: RolloutEpisode) -> None:
         """Close an episode."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from envport.errors import EpisodeFailed, EpisodeOver
-from envport.types import Outcome
+from envport.types import EpisodeInfo, Outcome
 
 __all__ = ["RolloutScore", "lost_to"]
 
@@ -52,10 +52,32 @@ class RolloutScore:
     Attributes:
         rewards: The reward of each step, `None` where it had none.
         outcome: How it ended; `None` while it runs.
+        steps: Calls that reached the environment.
+        finished: Whether the reward is complete: the final state was scored, or is not going to be.
     """
 
     rewards: list[float | None] = field(default_factory=list[float | None])
     outcome: Outcome | None = None
+    steps: int = 0
+    finished: bool = False
+
+    def count(self, reward: float | None, outcome: Outcome | None) -> None:
+        """Count a step.
+
+        Args:
+            reward: Its reward.
+            outcome: How it ended the episode, if it did.
+        """
+        self.steps += 1
+        self.rewards.append(reward)
+        self.outcome = outcome or self.outcome
+
+    def finish(self, info: EpisodeInfo) -> None:
+        """Take over what the gateway says about the end: the score is the last reward."""
+        self.outcome = info.outcome or self.outcome
+        if info.score is not None:
+            self.rewards.append(info.score)
+        self.finished = True
 
     @property
     def lost(self) -> bool:

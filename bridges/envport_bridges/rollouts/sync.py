@@ -89,6 +89,17 @@ class Rollout(PlayedRollout):
         """
         return self._connection.loop.run(self._player.call(tool, arguments))
 
+    def finish(self) -> float | None:
+        """End the episode, if it has not ended, and wait until its final state is scored.
+
+        Returns:
+            Its reward; `None` if there was none, or if a fault cut it short.
+
+        Raises:
+            EpisodeFailed: The gateway no longer knows it; it is lost.
+        """
+        return self._connection.loop.run(self._player.finish())
+
     def close(self) -> None:
         """Close the episode, if it has not ended."""
         self._connection.loop.run(self._player.close())

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from envport.errors import (
     EnvportError,
@@ -33,6 +33,8 @@ from envport_bridges.trl.tools import ListedTool
 __all__ = ["Deferred", "Play", "Record"]
 
 logger = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
 
 _INFRASTRUCTURE = (UnknownEpisode, EpisodeFailed, GatewayUnreachable)
 
@@ -141,7 +143,7 @@ class Play:
         read = dict(self.form.read(tool, arguments))
         return self.connection.loop.submit(self._call(self.record, tool, read))
 
-    def wait(self, future: Future[Shown]) -> Shown:
+    def wait(self, future: Future[ResultT]) -> ResultT:
         """Wait for something that was begun, and count the time."""
         began = time.perf_counter()
         try:
@@ -202,14 +204,39 @@ class Play:
             self.connection.used(episode)
 
     def _note(self, record: Record, reply: CallReply) -> Shown:
-        record.rewards.append(reply.reward)
-        if reply.outcome is not None:
-            record.outcome = reply.outcome
+        record.count(reply.reward, reply.outcome)
+        if reply.outcome is not None and not self.info.scored:
             self._release(record)
         record.observation = self._broken_up(show(reply.content, reply.structured))
         if reply.is_error:
             raise ToolError(record.observation if isinstance(record.observation, str) else "The tool failed.")
         return record.observation
+
+    def finish(self) -> Future[None] | None:
+        """Start to end the current episode, and to wait for its reward; `None` if that is known already.
+
+        Only where the final state is scored. Other episodes are let go of at the next reset, and say by their outcome
+        whether they were played to their end.
+        """
+        record = self.record
+        if not self.info.scored or record.episode is None or record.finished or record.lost:
+            return None
+        return self.connection.loop.submit(self._finish(record, record.episode))
+
+    def finish_ended(self) -> None:
+        """Wait for the reward of the current episode if it has ended."""
+        if self.record.outcome is not None and (finishing := self.finish()) is not None:
+            self.wait(finishing)
+
+    async def _finish(self, record: Record, episode: RolloutEpisode) -> None:
+        async with record.turn:
+            if record.finished or record.lost:
+                return
+            try:
+                record.finish(await self.connection.source.finish(episode))
+            except Exception as error:
+                self._lose(record, error, "could not be scored")
+            self._release(record)
 
     def _broken_up(self, shown: ShownT) -> ShownT:
         """The same without placeholders: the processor would look for a picture that is not there, and fail."""

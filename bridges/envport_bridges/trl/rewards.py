@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from envport.errors import ConfigurationError
-from envport_bridges.trl.rollout_environment import RolloutEnvironment
+from envport_bridges.trl.rollout_environment import RolloutEnvironment, finish_all
 
 __all__ = ["episode_reward"]
 
@@ -29,6 +29,7 @@ def episode_reward(
         ConfigurationError: TRL passed neither.
     """
     if environments is not None:
+        finish_all(environments)
         return [environment.score for environment in environments]
     if episode_reward is not None:
         return list(episode_reward)

@@ -18,7 +18,7 @@ from envport_bridges.trl.classes import tools_of
 from envport_bridges.trl.factory import EnvironmentFactory
 from envport_bridges.trl.lost import LOST_COLUMN
 from envport_bridges.trl.observations import Shown
-from envport_bridges.trl.rollout_environment import RolloutEnvironment, play_of
+from envport_bridges.trl.rollout_environment import RolloutEnvironment, finish_all, play_of
 from envport_bridges.trl.scoring import COMPLETION_COLUMN, PROMPT_COLUMN, score_for
 
 __all__ = ["ROW", "EpisodeRollout", "encode", "shown_tools"]
@@ -96,6 +96,7 @@ class EpisodeRollout:
             playing = [one for one in playing if self._may_call(one, trainer)]
             self._play(playing, trainer)
             playing = [one for one in playing if one.calls and not one.environment.finished]
+        finish_all([one.environment for one in rollouts])
         return _columns(rollouts, with_logprobs=trainer.use_vllm)
 
     def _begin(self, prompts: list[Any], trainer: Any) -> list[_Rollout]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from envport.types import Outcome
@@ -9,7 +10,7 @@ from envport_bridges.trl.observations import Shown
 from envport_bridges.trl.play import Play
 from envport_bridges.trl.rows import metadata_of
 
-__all__ = ["RolloutEnvironment", "ScoredEnvironment", "play_of"]
+__all__ = ["RolloutEnvironment", "ScoredEnvironment", "finish_all", "play_of"]
 
 
 class RolloutEnvironment:
@@ -35,21 +36,26 @@ class RolloutEnvironment:
 
     @property
     def reward(self) -> float | None:
-        """The episode's reward so far: sum or last of `rewards`, as the environment says; `None` after a fault."""
+        """The episode's reward so far: sum or last of `rewards`, as the environment says; `None` after a fault.
+
+        Waits for the score of the final state, if the episode has ended and is scored.
+        """
+        self._player.finish_ended()
         return self._player.record.total(self._player.info.reward)
 
     @property
     def rewards(self) -> list[float | None]:
-        """The reward of each step, `None` where it had none."""
+        """The reward of each step, `None` where it had none. The score of the final state is the last one."""
+        self._player.finish_ended()
         return list(self._player.record.rewards)
 
     @property
     def score(self) -> float | None:
         """What the default reward function gives: `reward`, 0 if no step had one, `None` after a fault."""
-        record = self._player.record
+        reward, record = self.reward, self._player.record
         if record.lost:
             return None
-        return record.total(self._player.info.reward) or 0.0
+        return reward or 0.0
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -58,8 +64,9 @@ class RolloutEnvironment:
 
     @property
     def finished(self) -> bool:
-        """Whether the episode has ended."""
-        return self._player.record.outcome is not None
+        """Whether the episode came to an end, other than because its player stopped."""
+        outcome = self._player.record.outcome
+        return outcome is not None and outcome.reason != "finished"
 
     @property
     def outcome(self) -> Outcome | None:
@@ -74,7 +81,7 @@ class RolloutEnvironment:
     @property
     def steps(self) -> int:
         """Tool calls that reached the environment."""
-        return len(self._player.record.rewards)
+        return self._player.record.steps
 
     @property
     def errors(self) -> int:
@@ -101,9 +108,22 @@ def play_of(environment: RolloutEnvironment) -> Play:
     return vars(environment)["_player"]
 
 
+def finish_all(environments: Sequence[Any]) -> None:
+    """End the episodes of all environments side by side, and wait for their rewards.
+
+    Args:
+        environments: The instances of a batch, whose players have stopped.
+    """
+    plays = [play_of(one) for one in environments if isinstance(one, RolloutEnvironment)]
+    for play, finishing in [(play, play.finish()) for play in plays]:
+        if finishing is not None:
+            play.wait(finishing)
+
+
 class ScoredEnvironment(RolloutEnvironment):
     """The same, owning its reward: for trainers that call `get_reward` instead of a reward function."""
 
     def get_reward(self) -> float | None:
-        """The episode's reward; `None` after a fault."""
+        """The episode's reward; `None` after a fault. The player has stopped: it ends the episode."""
+        finish_all([self])
         return self.score

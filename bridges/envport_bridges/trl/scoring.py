@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from envport.errors import ConfigurationError
 from envport_bridges.trl.lost import LOST_COLUMN, lost_flags
+from envport_bridges.trl.rollout_environment import finish_all
 
 __all__ = ["COMPLETION_COLUMN", "LOST_METRIC", "PROMPT_COLUMN", "score_for"]
 
@@ -71,6 +72,7 @@ class BatchScoring:
     def _generate(self, prompts: Any) -> Any:
         """Generate, and take lost episodes out of the loss. The loss mask is 1 for each token to train on."""
         generated: Any = _stock(self._trainer)._generate(self._trainer, prompts)
+        finish_all(self._trainer.environments or ())
         lost = lost_flags(self._trainer.environments, {})
         if lost is None or not any(lost):
             return generated

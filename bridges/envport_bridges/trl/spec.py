@@ -46,6 +46,8 @@ class EnvironmentSpec:
         patience: Seconds to wait for a gateway that is away or full, before an episode is left out of training.
         keep_alive: Seconds for which an episode is kept from expiring while the model generates.
         call_seconds: Seconds after which a call that is not answered counts as lost.
+        score: Function that scores final states (`package.module:function` or `./file.py:function`), for an
+            environment that is played in this process. A gateway has its own: `envport serve --score`.
         get_reward: Whether environments own their reward; `reward_funcs` is then empty.
         explicit_schemas: Whether the model is shown the tools' exact schemas. Type hints are the alternative.
         cast_strings: Whether text is read as the type that the schema asks for (`"7"` as 7). If not given, it is read
@@ -69,6 +71,7 @@ class EnvironmentSpec:
         patience: float = 60.0,
         keep_alive: float = 4 * 3600.0,
         call_seconds: float = 600.0,
+        score: str | None = None,
         get_reward: bool = False,
         explicit_schemas: bool = True,
         cast_strings: bool | None = None,
@@ -85,6 +88,7 @@ class EnvironmentSpec:
             patience,
             keep_alive,
             call_seconds,
+            score=score,
             labels=tuple((labels or {}).items()),
             secrets=tuple((secrets or {}).items()),
         )

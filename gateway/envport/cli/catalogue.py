@@ -86,6 +86,7 @@ def _info(spec: EnvironmentDefinition) -> EnvironmentInfo:
         splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
         limits=EpisodeLimits(max_steps=spec.prototype.max_steps, idle_seconds=Limits().idle_seconds),
         reward=spec.cls.reward,
+        scored=spec.scored,
         fingerprint=spec.fingerprint,
         tools=spec.listing,
         mcp_url="",

@@ -78,8 +78,8 @@ class TerminalGame(Protocol):
         """
         ...
 
-    async def state(self) -> EpisodeInfo:
-        """The state of the episode."""
+    async def finish(self) -> EpisodeInfo:
+        """End the episode, if it has not ended, and return its state once its reward is known."""
         ...
 
 
@@ -123,7 +123,8 @@ class _LocalGame:
             return PlayedCall(text_observation(str(error)), is_error=True, misunderstood=True)
         return PlayedCall(result.observation, result.is_error, over=result.outcome is not None)
 
-    async def state(self) -> EpisodeInfo:
+    async def finish(self) -> EpisodeInfo:
+        await self._episode.finish()
         return self._episode.info()
 
 
@@ -159,5 +160,5 @@ class _RemoteGame:
             over="envport/outcome" in meta,
         )
 
-    async def state(self) -> EpisodeInfo:
-        return await self._client.episode(self._episode_id)
+    async def finish(self) -> EpisodeInfo:
+        return await self._client.finish(self._episode_id)

@@ -28,12 +28,15 @@ class Unloadable:
     why: str
 
 
-def load_environment(reference: str, file: EnvironmentFile | None = None) -> EnvironmentDefinition:
+def load_environment(
+    reference: str, file: EnvironmentFile | None = None, score: str | None = None
+) -> EnvironmentDefinition:
     """Find an environment; see `envport.registry.load`.
 
     Args:
         reference: A reference. A bare name is looked for in the file first, then among the installed environments.
         file: The file; `envport.toml` in the current folder, if it is there, if not given.
+        score: Function that scores final states; see `envport.registry.load`.
 
     Raises:
         ConfigurationError: It cannot be served, or its own code fails. `load` does not catch the latter.
@@ -42,8 +45,12 @@ def load_environment(reference: str, file: EnvironmentFile | None = None) -> Env
     found = ParsedReference.parse(reference)
     if file is not None and found.target in file.tables:
         reference = file.reference(found.target, found.alias)
+    return _load(reference, score)
+
+
+def _load(reference: str, score: str | None) -> EnvironmentDefinition:
     try:
-        return load(reference)
+        return load(reference, score=score)
     except EnvportError:
         raise
     except (Exception, SystemExit) as error:
@@ -53,20 +60,20 @@ def load_environment(reference: str, file: EnvironmentFile | None = None) -> Env
         ) from error
 
 
-def load_installed() -> tuple[list[EnvironmentDefinition], list[Unloadable]]:
+def load_installed(score: str | None = None) -> tuple[list[EnvironmentDefinition], list[Unloadable]]:
     """The installed environments: those that load, and those that do not."""
     specs: list[EnvironmentDefinition] = []
     unloadable: list[Unloadable] = []
     for name in installed():
         try:
-            specs.append(load_environment(name))
+            specs.append(_load(name, score))
         except EnvportError as error:
             unloadable.append(Unloadable(name, str(error)))
     return specs, unloadable
 
 
 def load_served(
-    references: Sequence[str], file: EnvironmentFile | None
+    references: Sequence[str], file: EnvironmentFile | None, score: str | None
 ) -> tuple[list[EnvironmentDefinition], list[Unloadable]]:
     """What a gateway serves: the references, or else all environments of the file, or else all that are installed.
 
@@ -75,4 +82,6 @@ def load_served(
     """
     if not references and file is not None:
         references = [file.reference(name) for name in file.tables]
-    return ([load_environment(it, file) for it in references], []) if references else load_installed()
+    if references:
+        return [load_environment(it, file, score) for it in references], []
+    return load_installed(score)

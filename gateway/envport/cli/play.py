@@ -153,7 +153,7 @@ class _Table:
         console.line(text, "dim")
 
     def _farewell(self) -> None:
-        state = self._portal.call(self._game.state)
+        state = self._portal.call(self._game.finish)
         outcome = state.outcome
         console.line()
         console.heading(f"The episode is over. {outcome.message if outcome is not None else ''}".strip())

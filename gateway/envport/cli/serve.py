@@ -22,6 +22,7 @@ from envport.cli.serve_options import (
     CapacityOptions,
     ClusterOptions,
     LoggingOptions,
+    ScoringOptions,
     settings_of,
 )
 from envport.cli.summary import first_line
@@ -50,6 +51,7 @@ def serve(
     *,
     address: AddressOptions,
     access: AccessOptions,
+    scoring: ScoringOptions,
     capacity: CapacityOptions,
     cluster: ClusterOptions,
     logs: LoggingOptions,
@@ -60,7 +62,7 @@ def serve(
     """
     configure_logging(logs.log_level, logs.log_format)
     file = EnvironmentFile.read(config) if config is not None else None
-    specs, unloadable = load_served(references or (), file)
+    specs, unloadable = load_served(references or (), file, scoring.score)
     settings = settings_of(address, access, capacity, cluster, logs)
     with exporting_traces(os.environ):
         service = Service(settings, specs, os.environ)

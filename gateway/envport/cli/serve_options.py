@@ -23,6 +23,7 @@ __all__ = [
     "CapacityOptions",
     "ClusterOptions",
     "LoggingOptions",
+    "ScoringOptions",
     "settings_of",
 ]
 
@@ -97,6 +98,20 @@ class AccessOptions(OptionGroup):
     ] = ()
     public_url: Annotated[
         str | None, typer.Option(metavar="URL", help="Address as clients see it, if a proxy stands in front.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class ScoringOptions(OptionGroup):
+    """How episodes are scored."""
+
+    score: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FUNCTION",
+            help="package.module:function or ./file.py:function that scores the final state of every episode, in place "
+            "of the environment's own score().",
+        ),
     ] = None
 
 
@@ -180,7 +195,7 @@ class ClusterOptions(OptionGroup):
     ] = None
 
 
-SERVE_GROUPS = (AddressOptions, LoggingOptions, AccessOptions, CapacityOptions, ClusterOptions)
+SERVE_GROUPS = (AddressOptions, LoggingOptions, AccessOptions, CapacityOptions, ClusterOptions, ScoringOptions)
 """The groups of options that a file may fill."""
 
 

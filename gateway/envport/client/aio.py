@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx2
 
@@ -40,6 +40,7 @@ class AsyncClient:
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = 60.0):
         self.url = url.rstrip("/")
+        self._timeout = timeout
         self._http = httpx2.AsyncClient(base_url=self.url, headers=calls.headers_for(token), timeout=timeout)
 
     async def __aenter__(self) -> Self:
@@ -134,6 +135,14 @@ class AsyncClient:
         """Start an episode over, with the same task and seed unless others are given."""
         return await self._send(calls.reset(episode_id, Choice(split, task, seed)))
 
+    async def finish(self, episode_id: str) -> EpisodeInfo:
+        """End an episode, because its player has stopped, and return its state once its reward is known.
+
+        Takes as long as the environment needs to score the final state, whatever `timeout` is. May be repeated: an
+        episode that has ended keeps its outcome.
+        """
+        return await self._send(calls.finish(episode_id))
+
     async def close_episode(self, episode_id: str) -> EpisodeInfo:
         """Close an episode and return its last state. Closing it again changes nothing."""
         return await self._send(calls.close_episode(episode_id))
@@ -144,7 +153,12 @@ class AsyncClient:
 
     async def _send(self, call: Call[ResultT]) -> ResultT:
         try:
-            response = await self._http.request(call.method, call.path, json=call.json, params=call.params)
+            response = await self._http.request(
+                call.method, call.path, json=call.json, params=call.params, timeout=self._timeout_of(call)
+            )
         except httpx2.HTTPError as error:
             raise GatewayUnreachable(f"no answer from {self.url}: {error or type(error).__name__}") from error
         return call.read(str(response.url), response.status_code, response.content)
+
+    def _timeout_of(self, call: Call[Any]) -> httpx2.Timeout:
+        return httpx2.Timeout(self._timeout, read=None if call.patient else self._timeout)

@@ -29,6 +29,7 @@ class Call(Generic[ResultT]):
         adapter: Parses the answer.
         json: Body.
         params: Query.
+        patient: Whether its answer may take as long as the gateway allows, whatever the client's timeout is.
     """
 
     method: str
@@ -36,6 +37,7 @@ class Call(Generic[ResultT]):
     adapter: TypeAdapter[ResultT]
     json: dict[str, Any] | None = field(default=None, repr=False)
     params: dict[str, Any] = field(default_factory=dict[str, Any])
+    patient: bool = False
 
     def read(self, url: str, status: int, body: bytes) -> ResultT:
         """The result, or the gateway's error.
@@ -145,6 +147,11 @@ def keep_alive(episode_id: str) -> Call[EpisodeInfo]:
 def reset(episode_id: str, choice: Choice) -> Call[OpenedEpisode]:
     """Start an episode over."""
     return Call("POST", f"{episode_path(episode_id)}/reset", _OPENED, json=_fields_of(choice))
+
+
+def finish(episode_id: str) -> Call[EpisodeInfo]:
+    """End an episode and wait for its reward."""
+    return Call("POST", f"{episode_path(episode_id)}/finish", _EPISODE, patient=True)
 
 
 def close_episode(episode_id: str) -> Call[EpisodeInfo]:

@@ -15,6 +15,7 @@ __all__ = [
     "CallMessage",
     "CloseMessage",
     "EpisodeMessage",
+    "FinishMessage",
     "HostLoad",
     "HostMessage",
     "InfoMessage",
@@ -237,6 +238,15 @@ class CloseMessage(EpisodeMessage[EpisodeInfo]):
     async def answer(self, table: EpisodeTable, progress: ProgressSink | None) -> EpisodeInfo:
         """Close it, and return its last state."""
         return await table.close(self.handle, self.principal)
+
+
+@dataclass(frozen=True)
+class FinishMessage(EpisodeMessage[EpisodeInfo]):
+    """End the episode, and wait for its reward."""
+
+    async def answer(self, table: EpisodeTable, progress: ProgressSink | None) -> EpisodeInfo:
+        """End it, and return its last state."""
+        return await table.finish(self.handle, self.principal)
 
 
 @dataclass(frozen=True)

@@ -87,4 +87,4 @@ class ClusterSettings:
             elif name not in agreed.environments:
                 yield f"environment {name!r} is served here only"
             elif self.environments[name] != agreed.environments[name]:
-                yield f"environment {name!r} is another one, or has other options or tools"
+                yield f"environment {name!r} is another one, or has other options, tools or scoring"

@@ -19,6 +19,7 @@ from envport.cluster.messages import (
     CallMessage,
     CloseMessage,
     EpisodeMessage,
+    FinishMessage,
     HostLoad,
     InfoMessage,
     KeepAliveMessage,
@@ -197,6 +198,10 @@ class ClusterTable:
     async def close(self, handle: str, principal: str) -> EpisodeInfo:
         """Close an episode."""
         return await self._ask_info(CloseMessage(handle, principal))
+
+    async def finish(self, handle: str, principal: str) -> EpisodeInfo:
+        """End an episode on its own host, and wait until its reward is known."""
+        return await self._ask_info(FinishMessage(handle, principal))
 
     async def trajectory(self, handle: str, principal: str) -> Trajectory:
         """The trajectory of an episode. Its machine stores it, so it is lost with the machine."""

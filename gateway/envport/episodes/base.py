@@ -203,6 +203,13 @@ class EpisodeTable(Protocol):
         """Close an episode now. Its environment is freed as soon as no call is running in it."""
         ...
 
+    async def finish(self, handle: str, principal: str) -> EpisodeInfo:
+        """End an episode, because its player has stopped, and wait until its reward is known.
+
+        The running call is waited for. An episode that has ended keeps its outcome, however often this is called.
+        """
+        ...
+
     async def trajectory(self, handle: str, principal: str) -> Trajectory:
         """The trajectory of an episode."""
         ...

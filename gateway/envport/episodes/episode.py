@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
 import anyio
 
-from envport.clock import Clock
 from envport.environment import Environment
+from envport.episodes.context import EpisodeContext
 from envport.episodes.faults import Fault, close_worker
-from envport.episodes.limits import Limits
+from envport.episodes.lifecycle import Lifecycle
 from envport.episodes.play import CallResult, PlayRecord
 from envport.episodes.requests import EpisodeStart, OpenRequest
-from envport.episodes.states import GONE, LIVE, NEXT
+from envport.episodes.scoring import score_final_state
+from envport.episodes.states import GONE, LIVE
 from envport.errors import (
     EnvportError,
     EpisodeFailed,
@@ -33,35 +34,13 @@ from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.telemetry.tracing import annotate
 from envport.tools.content import text_observation
-from envport.trajectories import TrajectoryStore
-from envport.types import EpisodeInfo, FaultOwner, LegalCall, Observation, Outcome, Reason, Status
+from envport.types import EpisodeInfo, FaultOwner, LegalCall, Observation, Outcome, Reason, Status, Trajectory
 
-__all__ = ["Episode", "EpisodeContext"]
+__all__ = ["Episode"]
 
 # A client that gets the last answer usually opens its next episode at once. After this short wait, the place of the
 # ended episode is usually free again.
 _CLOSE_GRACE = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeContext:
-    """What all episodes of a table share.
-
-    Attributes:
-        clock: The clock.
-        limits: Limits on time and memory.
-        trajectories: Where calls are recorded.
-        ended: Called each time an episode gets an outcome.
-        released: Called each time an episode has ended and freed its environment.
-        start: Starts work that no caller waits for.
-    """
-
-    clock: Clock
-    limits: Limits
-    trajectories: TrajectoryStore
-    ended: Callable[[Episode, Outcome], None]
-    released: Callable[[Episode], None]
-    start: Callable[[Callable[[], Coroutine[Any, Any, None]]], asyncio.Task[None]]
 
 
 class Episode:
@@ -80,8 +59,6 @@ class Episode:
         spec: The environment.
         principal: Name of the principal that owns it.
         start: The task and seed that it last started from.
-        status: Its status.
-        outcome: How it ended; `None` if it has not.
         first_observation: The first observation.
         last_used: When it was last used, by the monotonic clock.
         created_at: When it was opened, as Unix time in seconds.
@@ -101,8 +78,7 @@ class Episode:
         self.principal = request.principal
         self.start = start
         self.subject = EpisodeSubject(spec.name, handle, request.principal, request.labels)
-        self.status: Status = "opening"
-        self.outcome: Outcome | None = None
+        self._life = Lifecycle(context.clock, partial(context.ended, self.subject))
         self.first_observation = Observation()
         self.last_used = context.clock.monotonic()
         self._reward_in_meta = request.reward_in_meta
@@ -112,13 +88,23 @@ class Episode:
         self._clock = context.clock
         self.created_at = context.clock.time()
         self._started_at = self.last_used
-        self._ended_at: float | None = None
         self._worker: Worker | None = None
+        self._scoring = False
         self._lost: WorkerLost | None = None
         self._turn = anyio.Lock(fast_acquire=True)
         self._play = PlayRecord(handle, context.trajectories)
         self._resets = 0
         self._callers = 0
+
+    @property
+    def status(self) -> Status:
+        """Its status."""
+        return self._life.status
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended; `None` if it has not, and while its final state is being scored."""
+        return self._life.outcome
 
     @property
     def live(self) -> bool:
@@ -199,12 +185,14 @@ class Episode:
         """
         if tool not in self.spec.tools:
             raise UnknownTool(f"Unknown tool: {tool}")
+        if self._scoring:
+            # Its turn would come after the score, and the answer does not depend on that.
+            return self._given(call_id)
         self._callers += 1
         try:
             async with self._turn:
-                if call_id is not None and self._play.last.is_of(call_id):
-                    return self._play.last.given()
-                self._check_running()
+                if self.status != "running" or (call_id is not None and self._play.last.is_of(call_id)):
+                    return self._given(call_id)
                 # A call that has begun is finished and recorded, even if its caller disconnects.
                 result: CallResult | None = None
                 with anyio.CancelScope(shield=True):
@@ -231,8 +219,9 @@ class Episode:
         self._callers += 1
         try:
             async with self._turn:
-                self._check_running()
-                # Ended or not, the environment is in a known state afterwards.
+                if self.status != "running":
+                    raise self._over()
+                # A cancelled call would cost the episode its worker.
                 with anyio.CancelScope(shield=True):
                     return await self._legal_calls()
         finally:
@@ -251,14 +240,30 @@ class Episode:
         """Restart the idle timer."""
         self.last_used = self._clock.monotonic()
 
+    async def finish(self) -> None:
+        """End the episode, because its player has stopped, and wait until its reward is known.
+
+        Waits for the running call first. An episode that has ended is not ended again.
+        """
+        self._callers += 1
+        try:
+            async with self._turn:
+                if self.status == "running":
+                    self.end("truncated", "finished", f"It was finished by its owner after {self._play.counted}.")
+        finally:
+            self._callers -= 1
+            self.touch()
+        if self._worker is not None and not self.live:
+            self._context.start(self.release)
+        await self._life.decided()
+
     def end(self, status: Status, reason: Reason, message: str, *, fault: FaultOwner | None = None) -> None:
-        """Give the episode an outcome, unless it has one already. `release` frees what the episode holds."""
-        if self.outcome is None:
-            self.outcome = Outcome(status=status, reason=reason, message=message, fault=fault)
-            self._ended_at = self._clock.time()
-            self._context.ended(self, self.outcome)
-        if status in NEXT[self.status]:
-            self._become(status)
+        """Give the episode an outcome, unless it has one already. `release` scores it and frees what it holds.
+
+        If its final state is to be scored, it gets the outcome after that.
+        """
+        outcome = Outcome(status=status, reason=reason, message=message, fault=fault)
+        self._life.end(outcome, to_score=self.spec.scored)
 
     def check_time(self) -> bool:
         """Truncate the episode if its time is over, and return whether it was. A running call continues."""
@@ -294,12 +299,25 @@ class Episode:
             errors=play.errors,
             reward=self.reward,
             rewards=list(play.rewards),
+            score=play.score,
             created_at=self.created_at,
-            ended_at=self._ended_at,
+            ended_at=self._life.ended_at,
             expires_in=expires_in,
             environment_seconds=play.environment_seconds,
             resets=self._resets,
             labels=dict(self.subject.labels),
+        )
+
+    async def trajectory(self) -> Trajectory:
+        """The trajectory so far."""
+        first, steps, dropped = await self._context.trajectories.read(self.handle)
+        return Trajectory(
+            episode=self.info(),
+            environment_version=self.spec.cls.version,
+            fingerprint=self.spec.fingerprint,
+            first_observation=first,
+            steps=list(steps),
+            dropped_steps=dropped,
         )
 
     @property
@@ -309,32 +327,30 @@ class Episode:
             return None
         return self._play.reward(self.spec.cls.reward)
 
-    def _become(self, status: Status) -> None:
-        if status not in NEXT[self.status]:
-            raise RuntimeError(f"episode {self.handle}: {self.status} cannot become {status}")
-        self.status = status
+    def _given(self, call_id: str | None) -> CallResult:
+        """The answer to a call that is not played: the one that was given before, or that the episode is over."""
+        if call_id is not None and self._play.last.is_of(call_id):
+            return self._play.last.given()
+        raise self._over()
 
-    def _check_running(self) -> None:
+    def _over(self) -> UnknownEpisode | EpisodeOver:
         if self.status in GONE:
-            raise UnknownEpisode
-        if self.status != "running":
-            outcome = self.outcome
-            how = outcome.message if outcome is not None else "It has not started."
-            raise EpisodeOver(
-                f"The episode is over and takes no more calls. {how} To play on, start a new one: call start_episode "
-                "where the tool list has it, or ask whoever gave you this address to open another episode.",
-                outcome.fault if outcome is not None else None,
-            )
+            return UnknownEpisode()
+        over = self._life.over
+        how = over.message if over is not None else "It has not started."
+        return EpisodeOver(
+            f"The episode is over and takes no more calls. {how} To play on, start a new one: call start_episode "
+            "where the tool list has it, or ask whoever gave you this address to open another episode.",
+            over.fault if over is not None else None,
+        )
 
     async def _start_over(self, start: EpisodeStart) -> None:
         await self._release_worker()
         # The owner may have closed the episode while its environment was being closed.
         if self.status in GONE:
             raise UnknownEpisode
-        self._become("opening")
+        self._life.start_over()
         self.start = start
-        self.outcome = None
-        self._ended_at = None
         self._play = PlayRecord(self.handle, self._context.trajectories)
         self._resets += 1
         await self._begin()
@@ -355,7 +371,7 @@ class Episode:
         except (Exception, SystemExit) as error:
             await self._fail(Fault.of(error).before_play(), "while it was being reset")
         if self.status == "opening":
-            self._become("running")
+            self._life.become("running")
         self._started_at = self._clock.monotonic()
         await self._play.begin(self.first_observation)
         self.last_used = self._clock.monotonic()
@@ -397,7 +413,7 @@ class Episode:
             reward=result.reward,
             terminated=result.terminated,
             truncated=result.truncated,
-            outcome=self.outcome,
+            outcome=self._life.over,
             reward_in_meta=self._reward_in_meta,
         )
 
@@ -405,16 +421,15 @@ class Episode:
         """End the episode if the step ended it. Returns the result as the player is told of it."""
         if self.status == "failed":
             return result
-        steps, limit = self._play.steps, self.spec.prototype.max_steps
-        counted = f"{steps} step{'s' if steps != 1 else ''}"
+        counted, limit = self._play.counted, self.spec.prototype.max_steps
         if result.terminated:
             self.end("terminated", "terminated", f"It terminated after {counted}.")
         elif result.truncated:
             self.end("truncated", "truncated", f"It was truncated after {counted}.")
-        elif limit is not None and steps >= limit:
+        elif limit is not None and self._play.steps >= limit:
             self.end("truncated", "step_limit", f"It was truncated at its limit of {counted}.")
             return replace(result, truncated=True)
-        elif self.status == "truncated":
+        elif (over := self._life.over) is not None and over.status == "truncated":
             # The time limit was reached while the call was running.
             return replace(result, truncated=True)
         return result
@@ -433,7 +448,7 @@ class Episode:
 
     def _end_broken(self, fault: Fault, where: str) -> None:
         fault.log(self.subject, where)
-        self.end("failed", fault.reason, fault.message, fault=fault.owner)
+        self._life.end(fault.outcome, to_score=False)
 
     async def _fail(self, fault: Fault, where: str) -> NoReturn:
         self._end_broken(fault, where)
@@ -442,13 +457,43 @@ class Episode:
 
     async def _let_close(self) -> None:
         """Start closing the environment, and wait only briefly for it, so that the answer is not delayed."""
-        await asyncio.wait([self._context.start(self.release)], timeout=_CLOSE_GRACE)
+        closing = self._context.start(self.release)
+        if self._life.ending is None:
+            await asyncio.wait([closing], timeout=_CLOSE_GRACE)
 
     async def _retire(self) -> None:
         await self._release_worker()
-        self._context.released(self)
+        self._context.released(self.subject)
+
+    async def _score(self, ending: Outcome) -> None:
+        """Score the final state, and give the episode its outcome."""
+        assert self._worker is not None
+        bounds = self._context.limits.bounds(self.spec)
+        self._scoring = True
+        try:
+            score = await score_final_state(
+                self.spec, self._worker, self.start.task, partial(self._trajectory, ending), bounds.score_seconds
+            )
+        except (Exception, SystemExit) as error:
+            fault = Fault.of(error)
+            fault.log(self.subject, "while its final state was scored")
+            self._life.scored(fault.outcome)
+        else:
+            self._play.take_score(score)
+            self._life.scored(None)
+        finally:
+            self._scoring = False
+            self._life.give_up()
+
+    async def _trajectory(self, ending: Outcome) -> Trajectory:
+        """The trajectory, with the end that the episode is to have."""
+        trajectory = await self.trajectory()
+        episode = trajectory.episode.model_copy(update={"status": ending.status, "outcome": ending})
+        return trajectory.model_copy(update={"episode": episode})
 
     async def _release_worker(self) -> None:
+        if self._life.ending is not None:
+            await self._score(self._life.ending)
         worker, self._worker = self._worker, None
         if worker is not None:
             await close_worker(worker, self.subject, self.outcome)

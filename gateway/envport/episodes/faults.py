@@ -53,9 +53,10 @@ class Fault:
         return cls("environment_error", "The environment failed.", error)
 
     @property
-    def message(self) -> str:
-        """The message in the episode's outcome."""
-        return f"{self.what} {whose(self.owner)}"
+    def outcome(self) -> Outcome:
+        """The outcome of the episode that it ends."""
+        message = f"{self.what} {whose(self.owner)}"
+        return Outcome(status="failed", reason=self.reason, message=message, fault=self.owner)
 
     def before_play(self) -> Fault:
         """The same fault before the first call. There it cannot be the player's, who had nothing run yet."""

@@ -28,6 +28,7 @@ class Limits:
         call_seconds: Seconds that a tool call may take. For this and the following limits, the environment's own
             value applies if not given.
         reset_seconds: Seconds that creating and resetting an environment may take.
+        score_seconds: Seconds that scoring the final state may take.
         max_seconds: An episode is truncated this many seconds after its reset.
         memory_mb: MiB of memory that an episode may use if it runs in its own process.
     """
@@ -42,6 +43,7 @@ class Limits:
     max_ended: int = 10_000
     call_seconds: float | None = None
     reset_seconds: float | None = None
+    score_seconds: float | None = None
     max_seconds: float | None = None
     memory_mb: float | None = None
 
@@ -67,6 +69,7 @@ class Limits:
         return Bounds(
             call_seconds=_either(self.call_seconds, declared.call_seconds),
             reset_seconds=_either(self.reset_seconds, declared.reset_seconds),
+            score_seconds=_either(self.score_seconds, declared.score_seconds),
             close_seconds=declared.close_seconds,
             memory_mb=_either(self.memory_mb, declared.memory_mb),
         )

@@ -53,7 +53,8 @@ class PlayRecord:
         steps: Tool calls that reached the environment.
         errors: Tool calls that were refused, or that the environment answered with a `ToolError`.
         environment_seconds: Time spent inside the environment.
-        rewards: The rewards of the latest steps, one for each step.
+        rewards: The rewards of the latest steps, one for each step, and the score of the final state as the last.
+        score: The score of the final state.
         last: The answer to the latest call.
     """
 
@@ -64,15 +65,30 @@ class PlayRecord:
         self.errors = 0
         self.environment_seconds = 0.0
         self.rewards: deque[float | None] = deque(maxlen=_KEPT_REWARDS)
+        self.score: float | None = None
         self.last = LastAnswer()
         self._records = 0
         self._reward_sum = 0.0
         self._last_reward: float | None = None
 
+    @property
+    def counted(self) -> str:
+        """How many steps there were, in words."""
+        return f"{self.steps} step{'s' if self.steps != 1 else ''}"
+
     def count(self, reward: float | None, seconds: float) -> None:
         """Count a step."""
         self.steps += 1
         self.environment_seconds += seconds
+        self._add(reward)
+
+    def take_score(self, score: float | None) -> None:
+        """Add the score of the final state, if there is one, as the last reward."""
+        self.score = score
+        if score is not None:
+            self._add(score)
+
+    def _add(self, reward: float | None) -> None:
         self.rewards.append(reward)
         if reward is not None:
             self._reward_sum += reward

@@ -16,7 +16,8 @@ GONE: Final[frozenset[Status]] = frozenset({"closed", "expired"})
 
 NEXT: Final[dict[Status, frozenset[Status]]] = {
     "opening": frozenset({"running", "failed", "closed", "expired"}),
-    "running": frozenset({"opening", "terminated", "truncated", "failed", "closed", "expired"}),
+    "running": frozenset({"opening", "scoring", "terminated", "truncated", "failed", "closed", "expired"}),
+    "scoring": frozenset({"terminated", "truncated", "failed", "closed", "expired"}),
     "terminated": frozenset({"opening", "closed", "expired"}),
     "truncated": frozenset({"opening", "closed", "expired"}),
     "failed": frozenset({"opening", "closed", "expired"}),

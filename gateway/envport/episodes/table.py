@@ -18,7 +18,8 @@ from envport.environment import RuntimeKind
 from envport.episodes.admission import Admission
 from envport.episodes.background import Background
 from envport.episodes.base import Found, Opening
-from envport.episodes.episode import Episode, EpisodeContext
+from envport.episodes.context import EpisodeContext
+from envport.episodes.episode import Episode
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation, Readiness
@@ -28,6 +29,7 @@ from envport.episodes.watched import EpisodeObserver, Unobserved
 from envport.errors import EpisodeFailed, UnknownEpisode
 from envport.registry import EnvironmentDefinition, served
 from envport.runtimes import ProgressSink, Runtime, kind_for, runtime_for
+from envport.telemetry.subject import EpisodeSubject
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
 from envport.types import Choice, EpisodeInfo, LegalCall, Outcome, Status, Trajectory
 
@@ -248,18 +250,15 @@ class Episodes:
         self._close(episode)
         return episode.info()
 
+    async def finish(self, handle: str, principal: str) -> EpisodeInfo:
+        """End an episode, because its player has stopped, and wait until its reward is known."""
+        episode = self.episode(handle, principal)
+        await episode.finish()
+        return episode.info()
+
     async def trajectory(self, handle: str, principal: str) -> Trajectory:
         """The trajectory of an episode."""
-        episode = self.episode(handle, principal)
-        first, steps, dropped = await self.trajectories.read(handle)
-        return Trajectory(
-            episode=episode.info(),
-            environment_version=episode.spec.cls.version,
-            fingerprint=episode.spec.fingerprint,
-            first_observation=first,
-            steps=list(steps),
-            dropped_steps=dropped,
-        )
+        return await self.episode(handle, principal).trajectory()
 
     def take_no_more(self) -> None:
         """Refuse new episodes from now on, including waiting requests. Open episodes can still be played."""
@@ -325,25 +324,26 @@ class Episodes:
     async def _prepare(self, spec: EnvironmentDefinition) -> None:
         await self._runtime(spec).prepare(spec)
 
-    def _note_end(self, episode: Episode, outcome: Outcome) -> None:
-        self._observer.ended(episode.spec.name, outcome)
+    def _note_end(self, subject: EpisodeSubject, outcome: Outcome) -> None:
+        self._observer.ended(subject.environment, outcome)
         # Failures are logged elsewhere, with their cause.
         if outcome.status != "failed":
             logger.info(
                 "episode %s of environment %s ended as %s: %s",
-                episode.handle,
-                episode.spec.name,
+                subject.episode_id,
+                subject.environment,
                 outcome.status,
                 outcome.message,
-                extra=episode.subject.fields(outcome.reason),
+                extra=subject.fields(outcome.reason),
             )
 
-    def _released(self, episode: Episode) -> None:
+    def _released(self, subject: EpisodeSubject) -> None:
         """Free the place of an ended episode."""
-        if self._holding.pop(episode.handle, None) is None:
+        episode = self._holding.pop(subject.episode_id, None)
+        if episode is None:
             return
-        self._admission.release(episode.principal, episode.spec.name)
-        self._ended[episode.handle] = episode
+        self._admission.release(subject.principal, subject.environment)
+        self._ended[subject.episode_id] = episode
         while len(self._ended) > self._limits.max_ended:
             self._forget(next(iter(self._ended)))
 

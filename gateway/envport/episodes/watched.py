@@ -202,6 +202,10 @@ class WatchedTable:
         """Close an episode now. Its environment is freed as soon as no call is running in it."""
         return await self._table.close(handle, principal)
 
+    async def finish(self, handle: str, principal: str) -> EpisodeInfo:
+        """End an episode, because its player has stopped, and wait until its reward is known."""
+        return await self._table.finish(handle, principal)
+
     async def trajectory(self, handle: str, principal: str) -> Trajectory:
         """The trajectory of an episode."""
         return await self._table.trajectory(handle, principal)

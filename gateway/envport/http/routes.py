@@ -154,6 +154,7 @@ class ControlPlane:
                 idle_seconds=self.table.limits.idle_seconds,
             ),
             reward=spec.cls.reward,
+            scored=spec.scored,
             fingerprint=spec.fingerprint,
             tools=spec.listing,
             mcp_url=self.url(request, f"/environments/{spec.name}/mcp"),
@@ -276,6 +277,15 @@ async def reset_episode(
     found = plane.table.find(episode_id, caller.name)
     opening = await plane.table.reset(found, body.choice if body is not None else Choice())
     return plane.opened(request, opening)
+
+
+@router.post("/episodes/{episode_id}/finish", tags=["episodes"])
+async def finish_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
+    """End an episode, because its player has stopped, and return its state once its reward is known.
+
+    An episode that has ended keeps its outcome, however often this is sent.
+    """
+    return await plane.table.finish(episode_id, caller.name)
 
 
 @router.delete("/episodes/{episode_id}", tags=["episodes"])

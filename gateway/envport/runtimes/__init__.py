@@ -1,10 +1,21 @@
 """Runtimes: they run environments behind a small Protocol, so that an episode does not depend on where."""
 
-from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, Runtime, StepResult, Worker
-from envport.runtimes.local import InlineRuntime, ThreadRuntime
+from envport.runtimes.base import (
+    UNBOUNDED,
+    Bounds,
+    Load,
+    ProgressSink,
+    Runtime,
+    StepResult,
+    Worker,
+    contained,
+    reward_of,
+)
+from envport.runtimes.local import SCORING, InlineRuntime, ThreadRuntime, overdue
 from envport.runtimes.selection import kind_for, runtime_for
 
 __all__ = [
+    "SCORING",
     "UNBOUNDED",
     "Bounds",
     "InlineRuntime",
@@ -14,6 +25,9 @@ __all__ = [
     "StepResult",
     "ThreadRuntime",
     "Worker",
+    "contained",
     "kind_for",
+    "overdue",
+    "reward_of",
     "runtime_for",
 ]

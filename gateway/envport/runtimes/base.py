@@ -29,6 +29,7 @@ __all__ = [
     "Worker",
     "contained",
     "legal_calls_of",
+    "reward_of",
 ]
 
 ProgressSink = Progress
@@ -42,12 +43,14 @@ class Bounds:
     Attributes:
         call_seconds: How long a call may take.
         reset_seconds: How long making and resetting the environment may take.
+        score_seconds: How long scoring it may take.
         close_seconds: How long closing it may take.
         memory_mb: MiB of memory, not counting what all workers of the environment share.
     """
 
     call_seconds: float | None = None
     reset_seconds: float | None = None
+    score_seconds: float | None = None
     close_seconds: float | None = None
     memory_mb: float | None = None
 
@@ -102,14 +105,20 @@ class StepResult:
         step = cast("Step[Any]", value)
         return cls(
             observation=observe(step.observation),
-            reward=_reward(step.reward),
+            reward=reward_of(step.reward),
             terminated=bool(step.terminated),
             truncated=bool(step.truncated),
             info=to_jsonable_python(dict(step.info), fallback=repr) if step.info else {},
         )
 
 
-def _reward(value: Any) -> float | None:
+def reward_of(value: Any) -> float | None:
+    """A reward that an environment gave, checked.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is NaN or infinite.
+    """
     if value is None:
         return None
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
@@ -191,6 +200,24 @@ class Worker(Protocol):
         Raises:
             WorkerLost: The process of the environment died, or took longer than a call may.
             Exception: The environment itself failed.
+        """
+        ...
+
+    async def score(self) -> float | None:
+        """Score the final state.
+
+        Raises:
+            UpstreamLost: The foreign system behind the environment has failed.
+            WorkerLost: The process of the environment died, or scoring exceeded its time limit.
+            Exception: The environment itself failed, or the score is not a finite number.
+        """
+        ...
+
+    async def final_state(self) -> Any:
+        """The final state as plain data, for a scoring function outside the environment.
+
+        Raises:
+            Exception: The same as for `score`.
         """
         ...
 

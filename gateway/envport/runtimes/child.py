@@ -21,10 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pydantic_core import to_jsonable_python
+
 from envport.environment import Environment, tool
 from envport.errors import InvalidArguments, ToolError, UpstreamLost
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import StepResult, legal_calls_of
+from envport.runtimes.base import StepResult, legal_calls_of, reward_of
 from envport.runtimes.frames import Frames, encode
 from envport.runtimes.instance import Instance, Work, runs_async
 from envport.tools.content import observe, text_block
@@ -183,6 +185,12 @@ class _Worker:
             case "legal":
                 assert self._instance is not None
                 return self._instance.legal_calls()
+            case "score":
+                assert self._instance is not None
+                return self._instance.score()
+            case "final_state":
+                assert self._instance is not None
+                return self._instance.final_state()
             case _:
                 return self._instance.close() if self._instance is not None else _nothing
 
@@ -225,14 +233,23 @@ def _said(op: str, value: Any) -> dict[str, Any]:
     if op == "call" and type(value) is str:
         # Fast path for the most common result, plain text.
         return {"content": (text_block(value),)}
-    if op == "legal":
-        return {"calls": legal_calls_of(value)}
-    if op == "close":
-        return {"closed": True}
-    if op == "reset":
-        value = observe(value)
-        return {"content": value.content, "structured": value.structured_content}
-    result = StepResult.of(value)
+    match op:
+        case "call":
+            return _stepped(StepResult.of(value))
+        case "reset":
+            value = observe(value)
+            return {"content": value.content, "structured": value.structured_content}
+        case "legal":
+            return {"calls": legal_calls_of(value)}
+        case "score":
+            return {"reward": reward_of(value)}
+        case "final_state":
+            return {"state": to_jsonable_python(value)}
+        case _:
+            return {"closed": True}
+
+
+def _stepped(result: StepResult) -> dict[str, Any]:
     said: dict[str, Any] = {"content": result.observation.content}
     # Omit fields that have their default: most steps have no reward and no info.
     if result.observation.structured_content is not None:

@@ -57,6 +57,14 @@ class Instance:
         """The work that says which calls make sense now."""
         return self._environment.legal_calls
 
+    def score(self) -> Work:
+        """The work that scores the final state."""
+        return self._environment.score
+
+    def final_state(self) -> Work:
+        """The work that gives the final state."""
+        return self._environment.final_state
+
     def close(self) -> Work:
         """The work that releases the episode's resources."""
         return self._environment.close
@@ -64,7 +72,14 @@ class Instance:
 
 def runs_async(spec: EnvironmentDefinition) -> bool:
     """Whether any method of the environment has to run in an event loop."""
-    methods = {"reset", "close", "legal_calls", *(tool.method for tool in spec.tools.values())}
+    methods = {
+        "reset",
+        "score",
+        "final_state",
+        "legal_calls",
+        "close",
+        *(tool.method for tool in spec.tools.values()),
+    }
     return any(inspect.iscoroutinefunction(getattr(spec.cls, method, None)) for method in methods)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+from pydantic_core import to_jsonable_python
 
 from envport.errors import WorkerLost
 from envport.registry import EnvironmentDefinition
@@ -24,14 +25,18 @@ from envport.runtimes.base import (
     Worker,
     contained,
     legal_calls_of,
+    reward_of,
 )
 from envport.runtimes.instance import Instance, Work
 from envport.tools.content import observe
 from envport.types import LegalCall, Observation, Task
 
-__all__ = ["InlineRuntime", "ThreadRuntime", "overdue"]
+__all__ = ["SCORING", "InlineRuntime", "ThreadRuntime", "overdue"]
 
 logger = logging.getLogger(__name__)
+
+SCORING = "Scoring the final state"
+"""What is done, for messages."""
 
 _BLOCKED_SECONDS = 0.5
 
@@ -123,6 +128,15 @@ class _InlineWorker:
         with contained():
             work = self._instance.legal_calls()
             return legal_calls_of(await self._timed(work, "legal_calls()", self._bounds.call_seconds))
+
+    async def score(self) -> float | None:
+        with contained():
+            return reward_of(await self._timed(self._instance.score(), SCORING, self._bounds.score_seconds))
+
+    async def final_state(self) -> Any:
+        with contained():
+            state = await self._timed(self._instance.final_state(), SCORING, self._bounds.score_seconds)
+            return to_jsonable_python(state)
 
     async def close(self) -> None:
         self._workers.discard(self)

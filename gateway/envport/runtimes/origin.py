@@ -18,6 +18,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from envport.environment import Environment
 from envport.errors import ConfigurationError, EnvironmentNotFound, InvalidEnvironment, InvalidOption
 from envport.registry import EnvironmentDefinition
+from envport.scoring import Scorer
 
 __all__ = ["Origin"]
 
@@ -37,6 +38,7 @@ class Origin:
         fingerprint: Fingerprint of its tool listing.
         unshown_options: Further keyword arguments, as JSON values.
         limits: Limits that replace those of the class.
+        scorer: Where the function is that scores final states; `None` if nothing from outside does.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Origin:
     fingerprint: str
     unshown_options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
     limits: dict[str, float] = field(default_factory=dict[str, float])
+    scorer: str | None = None
 
     @classmethod
     def of(cls, spec: EnvironmentDefinition) -> Origin:
@@ -71,7 +74,8 @@ class Origin:
             # Use another name than `__main__`, as multiprocessing does, so that the script's main block does not run.
             module = _SCRIPT if module == "__main__" else module
         options, unshown = _plain(spec, spec.options), _plain(spec, spec.unshown_options)
-        return cls(spec.name, module, file, qualname, options, spec.fingerprint, unshown, dict(spec.limits))
+        scorer = spec.scorer.reference if spec.scorer is not None else None
+        return cls(spec.name, module, file, qualname, options, spec.fingerprint, unshown, dict(spec.limits), scorer)
 
     def data(self) -> dict[str, Any]:
         """The origin as plain data."""
@@ -87,7 +91,8 @@ class Origin:
         for part in self.qualname.split("."):
             found = getattr(found, part)
         options, unshown = _read_options(found, self.options), _read_options(found, self.unshown_options)
-        spec = EnvironmentDefinition(self.name, found, options, unshown, self.limits)
+        scorer = Scorer(self.scorer) if self.scorer is not None else None
+        spec = EnvironmentDefinition(self.name, found, options, unshown, self.limits, scorer=scorer)
         if spec.fingerprint != self.fingerprint:
             raise ConfigurationError(
                 f"environment {self.name!r} has other tools than when the gateway was started: restart the gateway"

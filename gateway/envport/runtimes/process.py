@@ -19,7 +19,7 @@ from envport.runtimes.descriptors import allow_descriptors
 from envport.runtimes.episode_process import EpisodeProcess
 from envport.runtimes.fork_server import ForkServer
 from envport.runtimes.frames import FrameError
-from envport.runtimes.local import overdue
+from envport.runtimes.local import SCORING, overdue
 from envport.runtimes.watchdog import Watchdog
 from envport.types import LegalCall, Observation, Task
 
@@ -136,6 +136,7 @@ class _ProcessWorker:
         self._watchdog = watchdog
         self._most_memory = base_memory + int(bounds.memory_mb * 2**20) if bounds.memory_mb is not None else None
         self._call_overdue = partial(overdue, "The call", bounds.call_seconds)
+        self._score_overdue = partial(overdue, SCORING, bounds.score_seconds)
         self._reset_overdue = partial(overdue, "Making and resetting the environment", bounds.reset_seconds)
 
     async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
@@ -165,6 +166,12 @@ class _ProcessWorker:
             self._process.kill(lost)
             raise lost from error
 
+    async def score(self) -> float | None:
+        return (await self._ask({"op": "score"}, self._bounds.score_seconds, self._score_overdue)).reward
+
+    async def final_state(self) -> Any:
+        return (await self._answer({"op": "final_state"}, self._bounds.score_seconds, self._score_overdue)).get("state")
+
     async def close(self) -> None:
         process = self._process
         process.on_lost = None
@@ -185,18 +192,28 @@ class _ProcessWorker:
         overdue: Callable[[], WorkerLost],
         progress: ProgressSink | None = None,
     ) -> StepResult:
-        if self._most_memory is None or self._bounds.memory_mb is None:
-            answer = await self._process.ask(message, seconds, overdue, progress)
-        else:
-            with self._watchdog.watching(self._process, self._most_memory, self._bounds.memory_mb):
-                answer = await self._process.ask(message, seconds, overdue, progress)
-        _refuse(answer)
+        answer = await self._answer(message, seconds, overdue, progress)
         try:
             return _step(answer)
         except ValueError as error:
             lost = WorkerLost("The environment's process broke the protocol.")
             self._process.kill(lost)
             raise lost from error
+
+    async def _answer(
+        self,
+        message: dict[str, Any],
+        seconds: float | None,
+        overdue: Callable[[], WorkerLost],
+        progress: ProgressSink | None = None,
+    ) -> Mapping[str, Any]:
+        if self._most_memory is None or self._bounds.memory_mb is None:
+            answer = await self._process.ask(message, seconds, overdue, progress)
+        else:
+            with self._watchdog.watching(self._process, self._most_memory, self._bounds.memory_mb):
+                answer = await self._process.ask(message, seconds, overdue, progress)
+        _refuse(answer)
+        return answer
 
 
 def _step(answer: Mapping[str, Any]) -> StepResult:

@@ -36,7 +36,8 @@ def outcome(env: str, success_at: float = 1.0) -> Scorer:
 
     async def score(state: TaskState, target: Target) -> Score:
         async with Place.of(env).control() as control:
-            info = await control.episode(state.store.get(EPISODE))
+            # It has ended already. What its final state is worth may not be known yet.
+            info = await control.finish(state.store.get(EPISODE))
         ended = info.outcome
         fault = ended.fault if ended is not None else None
         if ended is not None and fault is not None and fault != "player":
@@ -55,8 +56,8 @@ def outcome(env: str, success_at: float = 1.0) -> Scorer:
 
 
 def _explanation(info: EpisodeInfo, state: TaskState) -> str:
-    # "closed" means that we closed the episode because its player had stopped, so it did not end by itself.
-    over = info.outcome is not None and info.outcome.reason != "closed"
+    # "finished" means that we ended the episode because its player had stopped, so it did not end by itself.
+    over = info.outcome is not None and info.outcome.reason != "finished"
     how = info.outcome.message if info.outcome is not None and over else "The episode was not played to its end."
     return f"{how} Here, {state.store.get(STOPPED)}."
 

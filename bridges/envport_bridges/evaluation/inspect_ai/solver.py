@@ -1,4 +1,4 @@
-"""The solver: opens an episode, lets its player play it, and always closes it."""
+"""The solver: opens an episode, lets its player play it, and always finishes it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class _Play:
                 state.store.set(REFUSED, ending.refused)
             finally:
                 with anyio.CancelScope(shield=True), suppress(EnvportError):
-                    await control.close_episode(opened.episode_id)
+                    await control.finish(opened.episode_id)
         return state
 
     async def _open(self, control: AsyncClient, place: Place, state: TaskState) -> OpenedEpisode:
