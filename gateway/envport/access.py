@@ -8,14 +8,21 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import logging
+import re
 import secrets
+import stat
+import time
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from envport.errors import InvalidAccess, PermissionDenied, Unauthenticated
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["ANYONE", "Access", "HostPolicy", "Principal", "Scope", "is_loopback"]
 
@@ -26,6 +33,7 @@ Scope = Literal["control", "play", "metrics"]
 _SCOPES: tuple[Scope, ...] = ("control", "play", "metrics")
 _SHORTEST_TOKEN = 16
 _EPISODE_TOKEN = "epk_"
+_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +80,57 @@ ANYONE = Principal("local", frozenset(_SCOPES))
 """The principal of every request to a gateway that has no tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    digest: bytes
-    principal: Principal
+_Token = tuple[bytes, Principal]
+
+
+class _TokenFile:
+    """A token file, which is read again when it has changed.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InvalidAccess: The file is unusable.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._seen = _signature(path)
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        self._tokens = _read(path)
+        if self._seen is not None and self._seen[0] & (stat.S_IROTH | stat.S_IWOTH):
+            _warn_of_mode(path)
+
+    def tokens(self) -> list[_Token]:
+        """The tokens in the file, as it was at most a second ago. If it became unusable, as it was before."""
+        if (now := time.monotonic()) < self._next_look:
+            return self._tokens
+        self._next_look = now + _LOOK_SECONDS
+        if (signature := _signature(self._path)) == self._seen:
+            return self._tokens
+        self._seen = signature
+        try:
+            self._tokens = _read(self._path)
+            logger.info("the token file %s was read again: %d tokens", self._path, len(self._tokens))
+        except InvalidAccess as error:
+            logger.error("%s; the tokens that were read before stay valid", error)
+        return self._tokens
+
+
+@cache
+def _warn_of_mode(path: Path) -> None:
+    logger.warning(
+        "every user of this machine can read or change the token file %s. Let only its owner do so: chmod 600", path
+    )
+
+
+def _signature(path: Path) -> tuple[int, ...] | None:
+    """What changes with the content of a file; `None` if there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class Access:
@@ -85,16 +140,28 @@ class Access:
         tokens: SHA-256 digest of each token, and the principal that it authenticates. Without tokens, every client
             may do everything.
         secret: Key that signs the tokens of single episodes. Replicas have to share it. Random if not given.
+        file: TOML file with more tokens. It is read again when it changes. A token that is no longer there is refused
+            from then on, and so are the tokens of single episodes of a principal that has no token left.
+
+    Raises:
+        InvalidAccess: The file is unusable.
     """
 
-    def __init__(self, tokens: Iterable[tuple[bytes, Principal]] = (), secret: bytes | None = None):
-        self._tokens = [_Token(digest, principal) for digest, principal in tokens]
+    def __init__(
+        self, tokens: Iterable[tuple[bytes, Principal]] = (), secret: bytes | None = None, file: Path | None = None
+    ):
+        self._own = list(tokens)
         self._secret = secret or secrets.token_bytes(32)
+        self._file = _TokenFile(file) if file is not None else None
 
     @property
     def required(self) -> bool:
         """Whether requests have to carry a token."""
-        return bool(self._tokens)
+        return self._file is not None or bool(self._own)
+
+    @property
+    def _tokens(self) -> list[_Token]:
+        return self._own if self._file is None else [*self._file.tokens(), *self._own]
 
     @classmethod
     def load(cls, environ: Mapping[str, str], file: Path | None = None) -> Access:
@@ -111,12 +178,10 @@ class Access:
         tokens: list[tuple[bytes, Principal]] = []
         if file is None and (named := environ.get("ENVPORT_TOKENS_FILE")):
             file = Path(named)
-        if file is not None:
-            tokens.extend(_read(file))
         if (token := environ.get("ENVPORT_TOKEN")) is not None:
             tokens.append((_digest(_usable(token, "ENVPORT_TOKEN")), Principal("default", frozenset(_SCOPES))))
         secret = environ.get("ENVPORT_SECRET")
-        return cls(tokens, _usable(secret, "ENVPORT_SECRET").encode() if secret is not None else None)
+        return cls(tokens, _usable(secret, "ENVPORT_SECRET").encode() if secret is not None else None, file)
 
     def authenticate(self, authorization: str | None) -> Principal | None:
         """The principal of a request with this `Authorization` header; `None` if a token is needed and missing.
@@ -144,9 +209,9 @@ class Access:
         digest = _digest(token)
         found: Principal | None = None
         # Compare with every token, so that the time reveals nothing about which one matched.
-        for known in self._tokens:
-            if hmac.compare_digest(known.digest, digest):
-                found = known.principal
+        for known, principal in self._tokens:
+            if hmac.compare_digest(known, digest):
+                found = principal
         return found
 
     def _episode_principal(self, token: str) -> Principal | None:
@@ -158,6 +223,8 @@ class Access:
         if not hmac.compare_digest(self._sign(payload), signature):
             return None
         name, handle = json.loads(payload)
+        if self.required and all(principal.name != name for _, principal in self._tokens):
+            return None
         return Principal(name, frozenset({"play"}), episode=handle)
 
     def _sign(self, payload: bytes) -> bytes:
@@ -191,8 +258,12 @@ def _read(file: Path) -> list[tuple[bytes, Principal]]:
         document = tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
         raise InvalidAccess(f"the token file {file} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidAccess(f"the token file {file} is not TOML: {error}") from None
+    except UnicodeDecodeError as error:
+        raise InvalidAccess(f"the token file {file} is not TOML: it is not UTF-8 at byte {error.start}") from None
+    except tomllib.TOMLDecodeError as error:
+        # The rest of the message may quote the file.
+        where = re.search(r"\((at [^()]*)\)$", str(error))
+        raise InvalidAccess(f"the token file {file} is not TOML{f', {where[1]}' if where else ''}") from None
     entries = document.get("tokens")
     if not isinstance(entries, list) or not entries or set(document) != {"tokens"}:
         raise InvalidAccess(f"the token file {file} has to hold [[tokens]] tables and nothing else")
@@ -201,8 +272,10 @@ def _read(file: Path) -> list[tuple[bytes, Principal]]:
 
 def _entry(entry: Any, where: str) -> tuple[bytes, Principal]:
     fields = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
-    if unknown := set(fields) - {"name", "scopes", "token", "sha256"}:
-        raise InvalidAccess(f"{where}: unknown key {sorted(unknown)[0]!r}; allowed: name, scopes, token, sha256")
+    if unknown := sorted(set(fields) - {"name", "scopes", "token", "sha256"}):
+        # A longer one may be a token that was written in the wrong place.
+        said = f"unknown key {unknown[0]!r}" if len(unknown[0]) < _SHORTEST_TOKEN else "unknown key (not shown)"
+        raise InvalidAccess(f"{where}: {said}; allowed: name, scopes, token, sha256")
     name, scopes = fields.get("name"), fields.get("scopes")
     if not isinstance(name, str) or not name:
         raise InvalidAccess(f"{where}: it needs a name")

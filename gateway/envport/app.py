@@ -9,8 +9,8 @@ from importlib.metadata import version
 
 from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from envport.access import Access, HostPolicy, Principal
 from envport.access import Scope as AccessScope
@@ -55,8 +55,8 @@ class Gateway:
         surfaces: Further surfaces by name; see `envport.surfaces`.
 
     Raises:
-        ConfigurationError: Two environments have the same name, there is no environment, or a surface has a name that
-            it cannot have.
+        ConfigurationError: Two environments have the same name, one cannot be served, there is no environment, or a
+            surface has a name that it cannot have.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class Gateway:
                 _by_name(environments), limits, clock, trajectories, runtime, observer=self._metrics.observer
             )
         self.table: EpisodeTable = WatchedTable(table, self._metrics.observer, clock)
-        self._metrics.look_at(self.table, episodes)
         self._mcp = McpSurface(self.table)
+        self._metrics.look_at(self.table, episodes, lambda: self._mcp.sessions)
         self._plane = ControlPlane(self.table, self.access, self._metrics, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), MAX_BODY)
         self._surfaces = MountedSurfaces(surfaces or {}, self.table)
@@ -124,13 +124,15 @@ class Gateway:
         """Check a request or a WebSocket handshake. An answer before a WebSocket is accepted refuses it."""
         headers = _gate_headers(scope)
         if headers is None:
-            await Response("A header that names who asks, or for what, is there twice", 400)(scope, receive, send)
+            await PlainTextResponse("A header that names who asks, or for what, is there twice", 400)(
+                scope, receive, send
+            )
             return
         if not self._hosts.allows_host(headers.get("host")):
-            await Response("This gateway does not answer for that Host", 421)(scope, receive, send)
+            await PlainTextResponse("This gateway does not answer for that Host", 421)(scope, receive, send)
             return
         if not self._hosts.allows_origin(headers.get("origin")):
-            await Response("This gateway does not answer pages of that Origin", 403)(scope, receive, send)
+            await PlainTextResponse("This gateway does not answer pages of that Origin", 403)(scope, receive, send)
             return
         surface = self._surfaces.at(scope["path"])
         endpoint = Endpoint.of(scope["path"], headers.get("envport-episode"))
@@ -149,7 +151,7 @@ class Gateway:
                 if surface is not None:
                     await self._surfaces.handle(surface, principal, scope, receive, send)
                 elif scope["type"] == "websocket":
-                    await Response("There is no WebSocket endpoint at this path", 404)(scope, receive, send)
+                    await PlainTextResponse("There is no WebSocket endpoint at this path", 404)(scope, receive, send)
                 else:
                     await self._serve(endpoint, principal, scope, receive, send)
         finally:
@@ -158,6 +160,11 @@ class Gateway:
     async def _serve(
         self, endpoint: Endpoint | None, principal: Principal, scope: Scope, receive: Receive, send: Send
     ) -> None:
+        if scope["method"] == "POST":
+            whole = await _received(receive)
+            if whole is None:
+                return
+            receive = whole
         if endpoint is not None:
             await self._mcp.handle(endpoint, principal, scope, receive, send)
             return
@@ -195,11 +202,34 @@ class Gateway:
         await send({"type": "lifespan.shutdown.complete"})
 
 
+async def _received(receive: Receive) -> Receive | None:
+    """Wait for the body of a request, and return a channel that gives it again; `None` if the client left before.
+
+    Both surfaces take a client that leaves within its body for an error of their own, and log a traceback.
+    """
+    messages = [await receive()]
+    size = len(messages[0].get("body", b""))
+    # A body that is too large is passed on, to be refused.
+    while messages[-1].get("more_body", False) and size <= MAX_BODY:
+        messages.append(await receive())
+        size += len(messages[-1].get("body", b""))
+    if messages[-1]["type"] == "http.disconnect":
+        return None
+    left = iter(messages)
+
+    async def again() -> Message:
+        message = next(left, None)
+        return message if message is not None else await receive()
+
+    return again
+
+
 def _by_name(environments: Iterable[EnvironmentDefinition]) -> dict[str, EnvironmentDefinition]:
     served: dict[str, EnvironmentDefinition] = {}
     for spec in environments:
         if spec.name in served:
             raise ConfigurationError(f"two environments are named {spec.name!r}; serve one as NAME=REFERENCE")
+        spec.check()
         served[spec.name] = spec
     if not served:
         raise ConfigurationError("there is no environment to serve")

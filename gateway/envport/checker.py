@@ -101,7 +101,10 @@ def _spec(environment: str | type[Environment] | EnvironmentDefinition) -> Envir
 
 def _check_tools(spec: EnvironmentDefinition, report: CheckReport) -> None:
     if not spec.description:
-        report.warning("description", "the class has no docstring; players see it as the prompt where there is no task")
+        readers = (
+            "people see it in lists" if spec.instructions else "players see it as the prompt where there is no task"
+        )
+        report.warning("description", f"the class has no docstring; {readers}")
     for tool in spec.tools.values():
         _check_tool(tool, report)
     if json.loads(json.dumps(spec.listing)) != spec.listing:

@@ -150,6 +150,8 @@ class Environment:
 
     Attributes:
         version: Version of the environment's behaviour. Raise it when results are no longer comparable.
+        instructions: What a player is told to do where the task has no prompt of its own. If `None`, it is the class's
+            docstring without its sections.
         reward: Whether the episode's reward is the sum of the steps' rewards or the last one.
         runtime: How the environment is run, unless the gateway's settings override it: `inline` (cheap and never
             blocking), `thread` (may block), or `process` (one process for each episode, for code that may use much
@@ -161,7 +163,8 @@ class Environment:
         max_steps: An episode is truncated after this many tool calls; `None` for no limit.
         max_seconds: An episode is truncated this many seconds after its reset; `None` for no limit.
         call_seconds: Seconds that a tool call may take; `None` for no limit. Only `process` can stop a tool that
-            is not async. `thread` leaves it running in its thread, and `inline` has to wait for it.
+            is not async. `thread` leaves it running in its thread, and `inline` has to wait for it. An async tool is
+            cancelled; one that ignores that is left running in the event loop. The episode has ended in each case.
         reset_seconds: The same for creating and resetting the environment.
         score_seconds: Seconds that `score`, or the function of `envport serve --score`, may take. The same holds for
             `final_state`.
@@ -176,6 +179,7 @@ class Environment:
     """
 
     version: ClassVar[str] = "1"
+    instructions: str | None = None
     reward: ClassVar[Literal["sum", "last"]] = "sum"
     runtime: ClassVar[RuntimeKind] = "inline"
     sandbox: ClassVar[bool] = False

@@ -13,6 +13,7 @@
     │   ├── UnknownTask             no such split or task
     │   ├── UnknownEpisode          unknown, expired, closed, or another principal's
     │   ├── EpisodeOver             the episode has ended
+    │   ├── EpisodeBusy             an earlier call of the episode runs on, although its caller has left
     │   ├── UnknownTool             the environment has no tool of that name
     │   ├── InvalidArguments        the tool's arguments break its schema
     │   ├── AtCapacity              no room now; says when to try again
@@ -21,6 +22,7 @@
     │   └── PermissionDenied        the token's scopes do not cover this
     ├── EpisodeFailed               a fault that is not the player's ended the episode; never a reward of zero
     ├── WorkerLost                  the worker of the environment is gone; inside the gateway only
+    ├── CallerLeft                  the client disconnected before its answer; inside the gateway only
     ├── GatewayUnreachable          the client got no usable answer from the gateway
     ├── ToolError                   raised by an environment: a message for its player
     └── UpstreamLost                raised by an environment: a system that it uses has failed
@@ -34,10 +36,12 @@ from typing import Any, ClassVar, Literal
 
 __all__ = [
     "AtCapacity",
+    "CallerLeft",
     "ConfigurationError",
     "Draining",
     "EnvironmentNotFound",
     "EnvportError",
+    "EpisodeBusy",
     "EpisodeFailed",
     "EpisodeOver",
     "GatewayUnreachable",
@@ -190,6 +194,12 @@ class EpisodeOver(RequestError):
         self.fault: Literal["player", "environment", "infrastructure"] | None = fault
 
 
+class EpisodeBusy(RequestError):
+    """An earlier call of the episode is still running, although its caller has left. This call was not played."""
+
+    code = "episode_busy"
+
+
 class UnknownTool(RequestError):
     """The environment has no tool of that name."""
 
@@ -292,6 +302,15 @@ class WorkerLost(EnvportError):
         self.reason: Literal["worker_lost", "deadline", "out_of_memory"] = reason
         self.signal_name = signal_name
         self.stderr = stderr
+
+
+class CallerLeft(EnvportError):
+    """The client disconnected before it got its answer. Nobody reads this error."""
+
+    code = "caller_left"
+
+    def __init__(self, message: str = ""):
+        super().__init__(message or "The client disconnected.")
 
 
 class GatewayUnreachable(EnvportError):

@@ -13,7 +13,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import to_json
 
 from envport.errors import InvalidOption
-from envport.tools.arguments import describe_allowed
+from envport.tools.allowed import describe_allowed
 
 __all__ = ["OptionTypes"]
 

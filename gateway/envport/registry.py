@@ -14,6 +14,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from pydantic_core import to_jsonable_python
+
 from envport.classes import find_class
 from envport.environment import Environment, TaskSource
 from envport.environment_file import EnvironmentFile
@@ -30,6 +32,7 @@ from envport.modules import import_module
 from envport.references import ParsedReference, SchemeText, is_address
 from envport.scoring import Scorer
 from envport.tools.schema import ToolSpec, documentation, fingerprint, tools_of
+from envport.tools.writable import why_unwritable
 from envport.types import Task
 
 __all__ = ["EnvironmentDefinition", "Scheme", "load", "schemes", "served"]
@@ -112,13 +115,53 @@ class EnvironmentDefinition:
 
     @cached_property
     def description(self) -> str:
-        """The docstring of the class, without its sections."""
+        """What people read about the environment: the docstring of the class, without its sections."""
         return documentation(self.cls)[0] if self.cls.__doc__ else ""
 
     @cached_property
+    def instructions(self) -> str:
+        """What a player is told to do where the task has no prompt of its own.
+
+        Raises:
+            InvalidEnvironment: The environment's `instructions` are not text.
+        """
+        own: Any = self.prototype.instructions
+        if own is None:
+            return self.description
+        if not isinstance(own, str):
+            raise InvalidEnvironment(
+                f"environment {self.name!r}: instructions is a {type(own).__name__}; it has to be text for the player, "
+                "or None. If it is a tool, rename the method and mark it with @tool(name='instructions')"
+            )
+        return inspect.cleandoc(own)
+
+    def prompt(self, task: Task | None) -> str:
+        """What the player of a task is told to do."""
+        return task.prompt if task is not None and task.prompt else self.instructions
+
+    @cached_property
     def splits(self) -> Mapping[str, TaskSource]:
-        """The environment's tasks by split."""
-        return self.prototype.splits()
+        """The environment's tasks by split.
+
+        Raises:
+            InvalidEnvironment: `splits()` returns something else.
+        """
+        return _checked_splits(self.prototype.splits(), f"environment {self.name!r}: splits()")
+
+    def check(self) -> None:
+        """Check everything that a gateway shows of the environment, so that mistakes are reported at start-up.
+
+        Raises:
+            InvalidEnvironment: The tools, the splits or the description break the authoring contract.
+            InvalidOption: An option cannot be shown.
+        """
+        _ = self.listing, self.splits
+        for what, text in (("docstring", self.description), ("instructions", self.instructions)):
+            if (why := why_unwritable(text)) is not None:
+                raise InvalidEnvironment(f"environment {self.name!r}: its {what} cannot be shown: {why}")
+        for key, value in self.options.items():
+            if (why := why_unwritable(to_jsonable_python(value, fallback=repr))) is not None:
+                raise InvalidOption(f"environment {self.name!r}: option {key!r} cannot be shown: {why}")
 
     def num_tasks(self, split: str) -> int:
         """The number of tasks in a split.
@@ -135,6 +178,8 @@ class EnvironmentDefinition:
             UnknownTask: There is no such split or index.
         """
         source = self._source(split)
+        if not len(source):
+            raise UnknownTask(f"split {split!r} of {self.name!r} has no tasks")
         if not 0 <= index < len(source):
             raise UnknownTask(f"split {split!r} of {self.name!r} has no task {index}; allowed: 0 to {len(source) - 1}")
         return _as_task(source[index], split, index)
@@ -165,9 +210,32 @@ def served(environments: Mapping[str, EnvironmentDefinition], name: str) -> Envi
         raise UnknownEnvironment(f"there is no environment {name!r} here; served: {names}") from None
 
 
+def _checked_splits(splits: Any, where: str) -> Mapping[str, TaskSource]:
+    if not isinstance(splits, Mapping):
+        raise InvalidEnvironment(
+            f"{where} returned a {type(splits).__name__}; it has to return a mapping from the name of each split to "
+            'its tasks, such as {"train": tasks}'
+        )
+    for name, source in cast("Mapping[Any, Any]", splits).items():
+        if not isinstance(name, str) or not name or why_unwritable(name) is not None:
+            raise InvalidEnvironment(f"{where}: {name!r} cannot name a split; use a text that is not empty")
+        kind = type(source).__name__
+        indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+        if not indexed or isinstance(source, str | bytes | Mapping):
+            raise InvalidEnvironment(
+                f"{where}: split {name!r} is a {kind}; it has to have len() and [index], such as a "
+                "list of tasks or a datasets.Dataset"
+            )
+    return cast("Mapping[str, TaskSource]", splits)
+
+
 def _as_task(item: Task | Mapping[str, Any], split: str, index: int) -> Task:
     if isinstance(item, Task):
         return item
+    if not isinstance(item, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidEnvironment(
+            f"task {index} of split {split!r} is a {type(item).__name__}; it has to be a Task or a mapping"
+        )
     metadata = {str(key): value for key, value in item.items() if key not in ("id", "prompt")}
     return Task(id=str(item.get("id", f"{split}/{index}")), prompt=str(item.get("prompt") or ""), metadata=metadata)
 
@@ -255,8 +323,7 @@ def load(
     if score is not None:
         spec = replace(spec, scorer=Scorer.find(score))
     _require_name(spec.name)
-    # Read the tools now, so that mistakes in them are reported at start-up.
-    _ = spec.listing, spec.splits
+    spec.check()
     return spec
 
 

@@ -125,7 +125,7 @@ class Task(_Wire):
 
     Attributes:
         id: Stable name, unique within its split.
-        prompt: The instructions for the player. If empty, the environment's description is used.
+        prompt: The instructions for the player. If empty, the environment's `instructions` are used.
         metadata: Any data that the environment, a reward function or a scorer needs. The player never sees it.
     """
 
@@ -257,7 +257,8 @@ class EpisodeInfo(_Wire):
         episode_id: The handle.
         environment: Name of the environment.
         split: The split of the task, if it came from one.
-        task: The task, if the environment has tasks.
+        task: The task, if the environment has tasks. After the end of the episode, only the `id` is kept of a task that
+            was given in the request and has more than 16 KiB.
         task_index: Index of the task in its split, if it was chosen by index.
         seed: The seed that the episode was reset with; `None` if the machine that knew it was lost.
         status: Status of the episode.
@@ -361,7 +362,8 @@ class EnvironmentInfo(_Wire):
     Attributes:
         name: The name under which it is served.
         version: The environment's own version.
-        description: The author's description.
+        description: What it is, for people.
+        instructions: What a player is told to do where the task has no prompt.
         options: The options that it is served with.
         splits: Its splits, if it has tasks.
         limits: Limits on its episodes.
@@ -376,6 +378,7 @@ class EnvironmentInfo(_Wire):
     name: str
     version: str
     description: str
+    instructions: str
     options: dict[str, Any]
     splits: list[Split]
     limits: EpisodeLimits

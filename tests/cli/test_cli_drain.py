@@ -18,13 +18,15 @@ import anyio
 import httpx2
 import pytest
 from command_line import FRESH, SECONDS, Served, command, environment, player, text
+from harness import ERAS, Era, connect, running
 from mcp import Client as McpClient
 from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
 from patience import patient
 
 from envport import AsyncClient, Client
-from envport.errors import Draining, GatewayUnreachable
+from envport.errors import Draining, EpisodeFailed, GatewayUnreachable, UnknownEpisode
+from envport.registry import load
 
 MODES = ["auto", "legacy"]
 
@@ -154,6 +156,27 @@ async def test_at_the_limit_the_rest_ends_as_lost_and_can_still_be_asked_for():
             assert state.reward is None
             assert await ended(served) == 0
             assert "draining: 1 episodes" in served.log
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_after_a_drain_players_are_told_that_the_gateway_was_shut_down(era: Era):
+    with running(load("counter")) as gateway:
+        async with AsyncClient(gateway.url) as control:
+            episode = await control.open("counter")
+            async with connect(episode.mcp_url, era) as agent:
+                assert text(await agent.call_tool("count", {})) == "1"
+                gateway.run(lambda: gateway.gateway.table.drain(0))
+                refused = await agent.call_tool("count", {})
+                assert (refused.is_error, (refused.meta or {})["envport/error"]) == (True, "episode_failed")
+                assert (refused.meta or {})["envport/fault"] == "infrastructure"
+                said = "The gateway was shut down, and the episode ended with it. This is not the fault of your call."
+                assert text(refused).startswith(said)
+                assert "open another one" in text(refused)
+            with pytest.raises(EpisodeFailed, match="was shut down"):
+                await control.reset(episode.episode_id)
+            # Nobody else learns that it was there.
+            with pytest.raises(UnknownEpisode):
+                await control.reset("ep_unknown")
 
 
 async def test_without_episodes_sigterm_ends_at_once():

@@ -99,4 +99,40 @@ def test_lines_are_for_people_unless_told_otherwise():
     found = re.fullmatch(pattern, first)
     assert found, first
     assert found[1] == episode["episode_id"]
-    assert traceback[-1] == "RuntimeError: hunter2 in an exception"
+    assert traceback[-1] == "  | RuntimeError: hunter2 in an exception"
+
+
+FORGED = "2026-01-01 00:00:00 ERROR envport.episodes: forged"
+HOSTILE = f"a\n{FORGED}\r{FORGED}\u2028{FORGED}\x1b]0;title\x07\x1b[2J\x9b1m\u202eend"
+UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]")
+
+
+def test_what_environments_write_forges_no_line_and_reaches_no_terminal():
+    support = HERE.parent / "support" / "runtime_environments.py"
+    with Served("watched.py:Watched", f"{support}:Faulty", cwd=HERE, ENVPORT_TOKEN=TOKEN) as served:
+        for environment, tool, arguments in (
+            ("watched", "note", {"text": HOSTILE}),
+            ("faulty", "die", {"of": "SIGSEGV", "last_words": HOSTILE}),
+        ):
+            answer = httpx2.post(f"{served.url}/episodes", json={"environment": environment}, headers=BEARER)
+            call(answer.json()["mcp_url"], "modern", tool, **arguments)
+        log = served.log
+    lines = [line for line in log.split("\n") if line]
+    assert not UNSAFE.search(log.replace("\n", "")), log
+    assert log.count("forged") == 6
+    assert [line for line in lines if line.startswith(FORGED)] == []
+    records = [line for line in lines if not line.startswith("  | ")]
+    assert [("noted: a" in line, "environment faulty was lost" in line) for line in records] == [
+        (True, False),
+        (False, True),
+    ]
+    assert r"forged\x1b]0;title\x07\x1b[2J\x9b1m\u202eend" in log
+
+
+def test_json_lines_hold_no_character_that_a_terminal_obeys():
+    with json_lines() as served:
+        call(opened(served)["mcp_url"], "modern", "note", text=HOSTILE)
+        log = served.log
+    (entry,) = [json.loads(line) for line in log.split("\n") if line]
+    assert entry["message"] == f"noted: {HOSTILE}"
+    assert not UNSAFE.search(log.replace("\n", "")), log

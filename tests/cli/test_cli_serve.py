@@ -177,7 +177,10 @@ def test_tokens_come_from_a_file_with_their_scopes(tmp_path: Path):
     file = tmp_path / "tokens.toml"
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
     file.write_text(f'[[tokens]]\nname = "agent"\nscopes = ["play"]\nsha256 = "{digest}"\n')
+    file.chmod(0o644)
     with Served("counter", "--token-file", str(file)) as served:
+        (warning,) = served.log.splitlines()
+        assert warning.endswith(f"{file}. Let only its owner do so: chmod 600")
         answer = httpx2.get(f"{served.url}/environments", headers={"Authorization": f"Bearer {TOKEN}"})
         assert answer.status_code == 403
         done = envport("attach", "counter", "--url", served.url, ENVPORT_TOKEN=TOKEN)

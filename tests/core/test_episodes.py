@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -629,6 +631,41 @@ async def test_shutting_down_closes_everything() -> None:
     assert two.status == "terminated"
 
 
+@pytest.mark.parametrize("end", ["close", "stop"])
+async def test_an_ended_episode_keeps_no_large_task_of_its_caller(end: str) -> None:
+    async with episodes() as table:
+        task = Task(id="mine", prompt="Do mine.", metadata={"text": "x" * 2**20})
+        kept = weakref.ref(task)
+        episode = await opened(table, task=task)
+        assert episode.info().task == task
+        await (close_episode(table, episode) if end == "close" else episode.call("stop", {"how": "terminated"}))
+        del task
+        await anyio.wait_all_tasks_blocked()
+        gc.collect()
+        assert kept() is None
+        info = episode.info()
+        assert (info.task, info.task_index, info.seed) == (Task(id="mine"), None, episode.start.seed)
+        if end == "stop":
+            with pytest.raises(InvalidRequest, match=r"more than 16 KiB is not kept .* give the task again"):
+                await start_over(table, episode)
+            await start_over(table, episode, task=Task(id="next"))
+            assert (episode.status, episode.info().task) == ("running", Task(id="next"))
+
+
+async def test_an_ended_episode_still_tells_its_task_and_can_start_over_with_it() -> None:
+    async with episodes() as table:
+        small = Task(id="mine", prompt="Do mine.", metadata={"answer": 42})
+        for choice in ({"task": 3}, {"task": small}):
+            episode = await opened(table, **choice)
+            before, prompt = episode.info(), episode.prompt
+            await episode.call("stop", {"how": "terminated"})
+            after = episode.info()
+            assert (after.split, after.task, after.task_index) == (before.split, before.task, before.task_index)
+            assert episode.prompt == prompt
+            await start_over(table, episode)
+            assert (episode.status, episode.info().task) == ("running", before.task)
+
+
 # Starting over.
 
 
@@ -730,6 +767,37 @@ async def test_closing_while_a_reset_waits_for_room_keeps_no_place() -> None:
 
 
 # Expiring.
+
+
+class Moody(Play):
+    """Breaks the limit that the reaper looks at."""
+
+    broken: bool = False
+
+    @property
+    def max_seconds(self) -> float | None:  # type: ignore[override]
+        if type(self).broken:
+            raise RuntimeError("no limit today")
+        return None
+
+
+async def test_an_episode_that_cannot_be_reaped_keeps_no_other_from_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    specs = {"moody": EnvironmentDefinition("moody", Moody), "play": EnvironmentDefinition("play", Play)}
+    table = Episodes(specs, Limits(idle_seconds=60), clock)
+    async with table.run():
+        broken, other = await opened(table, "moody"), await opened(table)
+        monkeypatch.setattr(Moody, "broken", True)
+        for _ in range(30):
+            await clock.advance(3)
+        assert (broken.status, other.status) == ("running", "expired")
+        monkeypatch.setattr(Moody, "broken", False)
+        await clock.advance(3)
+        assert broken.status == "expired"
+    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert said == [f"episode {broken.handle} cannot be reaped"]
 
 
 async def test_an_episode_that_idles_expires_and_is_forgotten_later() -> None:

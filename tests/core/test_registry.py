@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from envport import Environment, Task
+from envport import Environment, Task, ToolDefinition
+from envport.app import Gateway
 from envport.classes import installed
+from envport.episodes import resolve
 from envport.errors import (
     ConfigurationError,
     EnvironmentNotFound,
@@ -20,6 +22,7 @@ from envport.errors import (
     UnknownTask,
 )
 from envport.registry import EnvironmentDefinition, load
+from envport.types import Choice
 
 FILE = '''
 from __future__ import annotations
@@ -230,6 +233,69 @@ def test_an_environment_class_is_checked_when_it_is_defined() -> None:
     for most in (0, -1, 1.5, True, "two"):
         with pytest.raises(InvalidEnvironment, match=r"max_episodes is .*; allowed: a whole number from 1, or None"):
             type("Few", (Environment,), {"max_episodes": most, "reset": Environment.reset})
+
+
+def listed(tool: str, description: str = "", **schema: Any) -> type[Environment]:
+    class Listed(Environment):
+        def reset(self, *, seed: int, task: Task | None) -> str: ...
+
+        def tool_definitions(self) -> list[ToolDefinition]:
+            return [ToolDefinition("fine", {}, "act"), ToolDefinition(tool, schema, "act", description)]
+
+        def act(self, name: str, arguments: Any) -> str: ...
+
+    return Listed
+
+
+def documented(text: str) -> type[Environment]:
+    cls = listed("look")
+    cls.__doc__ = text
+    return cls
+
+
+@pytest.mark.parametrize(
+    ("cls", "said"),
+    [
+        (listed("a\ud800b"), r"tool 'a\\ud800b' of .*Listed cannot be listed: .*lone surrogate '\\ud800'"),
+        (listed("look", "See \udfff."), r"tool 'look' of .*lone surrogate '\\udfff'"),
+        (listed("look", description="x", properties={"x": {"default": float("nan")}}), "tool 'look' .* as JSON"),
+        (listed("look", properties={"x": {"description": "\ud800"}}), "tool 'look' of .*lone surrogate"),
+        (documented("About \ud800."), "'one': its docstring cannot be shown: .*lone surrogate"),
+    ],
+)
+def test_what_cannot_be_shown_to_clients_is_refused_at_the_start(cls: type[Environment], said: str) -> None:
+    with pytest.raises(InvalidEnvironment, match=said):
+        Gateway([EnvironmentDefinition("one", cls)])
+
+
+@pytest.mark.parametrize(
+    ("splits", "said"),
+    [
+        (["train"], r"splits\(\) returned a list; it has to return a mapping .*\"train\": tasks"),
+        (None, "returned a NoneType; it has to return a mapping"),
+        ({"train": 7}, r"split 'train' is a int; it has to have len\(\) and \[index\], such as a list"),
+        ({"train": iter([])}, "split 'train' is a list_iterator"),
+        ({"train": {"a": 1}}, "split 'train' is a dict"),
+        ({"train": "abc"}, "split 'train' is a str"),
+        ({1: []}, "1 cannot name a split"),
+        ({"": []}, "'' cannot name a split"),
+        ({"\ud800": []}, "cannot name a split"),
+    ],
+)
+def test_splits_of_another_shape_are_refused_at_the_start(splits: Any, said: str) -> None:
+    cls = type("Split", (listed("look"),), {"splits": lambda self: splits})
+    with pytest.raises(InvalidEnvironment, match=said):
+        Gateway([EnvironmentDefinition("one", cls)])
+
+
+def test_an_empty_split_and_a_task_of_another_shape_are_said_in_words() -> None:
+    cls = type("Split", (listed("look"),), {"splits": lambda self: {"none": [], "odd": ["a"]}})
+    spec = EnvironmentDefinition("one", cls)
+    for choice in (Choice(), Choice(task=0), Choice(split="none", seed=3)):
+        with pytest.raises(UnknownTask, match="split 'none' of 'one' has no tasks"):
+            resolve(spec, choice)
+    with pytest.raises(InvalidEnvironment, match="task 0 of split 'odd' is a str; it has to be a Task or a mapping"):
+        resolve(spec, Choice(split="odd"))
 
 
 def test_the_gateway_does_not_import_what_it_serves() -> None:

@@ -1,12 +1,14 @@
 """Tokens, scopes, owners, hosts and origins, on every surface."""
 
 import hashlib
+import time
 from pathlib import Path
 
 import httpx2
 import pytest
 from environments import Tracked
 from harness import ERAS, Era, Raw, RunningGateway, connect, running, texts
+from patience import patient
 
 from envport import AsyncClient, Client
 from envport.access import Access, HostPolicy, is_loopback
@@ -51,6 +53,7 @@ CONTROL_ROUTES = [
     ("POST", "/episodes"),
     ("GET", "/episodes"),
     ("GET", "/episodes/{id}"),
+    ("POST", "/episodes/{id}/finish"),
     ("POST", "/episodes/{id}/reset"),
     ("POST", "/episodes/{id}/keepalive"),
     ("GET", "/episodes/{id}/legal-calls"),
@@ -228,7 +231,13 @@ def test_without_tokens_a_loopback_gateway_is_open_but_a_wrong_token_is_not():
         ("[[tokens]]\nname='a'\nscopes=['play']", "either token"),
         ("[[tokens]]\nname='a'\nscopes=['play']\nsha256='zz'", "SHA-256"),
         ("[[tokens]]\nname='a'\nscopes=['play']\ntoken='0123456789abcdef'\nexpires=1", "'expires'"),
-        ("[[tokens", "not TOML"),
+        ("[[tokens", "not TOML, at end of document"),
+        (
+            "[[tokens]]\nname='a'\nscopes=['play']\n0123456789abcdef='token'",
+            r"unknown key \(not shown\); allowed: name,",
+        ),
+        ("[[tokens]]\n[tokens.0123456789abcdef]\n[tokens.0123456789abcdef]", "not TOML, at line 3, column"),
+        ("[0123456789abcdef]", "nothing else"),
     ],
 )
 def test_a_bad_token_file_is_said_clearly_and_shows_no_token(tmp_path: Path, text: str, said: str):
@@ -237,6 +246,66 @@ def test_a_bad_token_file_is_said_clearly_and_shows_no_token(tmp_path: Path, tex
     with pytest.raises(InvalidAccess, match=said) as refused:
         Access.load({}, file)
     assert "0123456789abcdef" not in str(refused.value)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o602])
+def test_a_token_file_that_everybody_can_read_or_change_is_warned_of(
+    tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
+):
+    file = tmp_path / "tokens.toml"
+    file.write_text(TOKENS)
+    file.chmod(mode)
+    assert Access.load({}, file).required
+    warned = [record.getMessage() for record in caplog.records]
+    assert warned == (
+        [f"every user of this machine can read or change the token file {file}. Let only its owner do so: chmod 600"]
+        if mode & 0o006
+        else []
+    )
+
+
+def test_a_token_file_that_changes_is_read_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("envport.access._LOOK_SECONDS", 0.01)
+    caplog.set_level("INFO", "envport.access")
+    file = tmp_path / "tokens.toml"
+    file.write_text(TOKENS)
+    file.chmod(0o600)
+    environment = EnvironmentDefinition("tracked", Tracked)
+    with running(environment, access=Access.load({"ENVPORT_TOKEN": WATCHER}, file)) as gateway:
+
+        def status(token: str) -> int:
+            return httpx2.get(f"{gateway.url}/environments", headers=bearer(token)).status_code
+
+        def until(token: str, wanted: int) -> None:
+            begin = time.monotonic()
+            while status(token) != wanted:
+                assert time.monotonic() < begin + patient(10)
+
+        with Client(gateway.url, token=BOB) as control:
+            opened = control.open("tracked", mint_token=True)
+        with Raw(opened.mcp_url, "modern", bearer(str(opened.token))) as raw:
+            assert raw.post("tools/list").status_code == 200
+            entry = f"""[[tokens]]\nname = "carol"\nscopes = ["control"]\ntoken = "carol-{ALICE}"\n"""
+            changed = tmp_path / "changed.toml"
+            changed.write_text(entry)
+            changed.rename(file)
+            until(BOB, 401)
+            assert (status(f"carol-{ALICE}"), status(ALICE), status(WATCHER)) == (200, 401, 200)
+            assert raw.post("tools/list").status_code == 401, "the token of an episode outlived its principal's"
+        file.write_text(f"{entry}\n{BOB} = 1")
+        while "stay valid" not in caplog.text:
+            assert status(f"carol-{ALICE}") == 200
+        file.unlink()
+        while "cannot be read" not in caplog.text:
+            assert status(f"carol-{ALICE}") == 200
+        file.write_text(TOKENS)
+        until(BOB, 200)
+        assert status(f"carol-{ALICE}") == 401
+    assert "was read again: 1 tokens" in caplog.text
+    for token in (ALICE, BOB, WATCHER):
+        assert token not in caplog.text
 
 
 def test_tokens_from_the_environment(tmp_path: Path):

@@ -49,7 +49,7 @@ async def test_the_latest_call_is_answered_again_and_not_played_again(served: Ru
     reference = f"{__file__}:Counting"
     async with seat(served, way, era, "counting", reference=reference) as player:
         first = await player.call("count", **named("a"))
-        again = await player.call("count", {"by": 5}, **named("a"))
+        again = await player.call("count", **named("a"))
         after = await player.call("count", **named("b"))
         assert first.content[-1].text == again.content[-1].text == "1"
         assert (again.meta["envport/step"], after.content[-1].text, after.meta["envport/step"]) == (1, "2", 2)
@@ -66,7 +66,7 @@ def test_errors_are_answered_again_too(served: RunningGateway):
                 return raw.post("tools/call", params).json()["result"]
 
             refused = call("count", "a", by="one")
-            assert (refused["_meta"]["envport/error"], call("count", "a", by=1)) == ("invalid_arguments", refused)
+            assert (refused["_meta"]["envport/error"], call("count", "a", by="one")) == ("invalid_arguments", refused)
             assert control.episode(opened.episode_id).errors == 1
             failed = call("break_down", "b")
             assert (failed["_meta"]["envport/error"], call("break_down", "b")) == ("episode_failed", failed)
@@ -74,6 +74,26 @@ def test_errors_are_answered_again_too(served: RunningGateway):
             # A new play knows nothing of the names of the one before.
             control.reset(opened.episode_id)
             assert call("count", "b")["content"][0]["text"] == "1"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_id_that_is_used_for_another_call_is_refused(served: RunningGateway, era: Era):
+    async with seat(served, "episode", era, "counting") as player:
+        first = await player.call("count", {"by": 1}, **named("a"))
+        others: list[tuple[str, dict[str, Any]]] = [
+            ("count", {"by": 2}),
+            ("count", {"by": True}),
+            ("count", {}),
+            ("break_down", {"by": 1}),
+        ]
+        for tool_name, arguments in others:
+            other = await player.call(tool_name, arguments, **named("a"))
+            assert (other.is_error, other.meta["envport/error"]) == (True, "invalid_request"), (tool_name, arguments)
+            assert "The id 'a' belongs to the latest call, of 'count'" in other.content[0].text
+            assert "was not played" in other.content[0].text
+        again = await player.call("count", {"by": 1}, **named("a"))
+        assert again.content == first.content
+        assert (await player.call("count", **named("b"))).content[0].text == "2"
 
 
 async def test_a_call_that_still_runs_is_waited_for(served: RunningGateway):

@@ -3,10 +3,12 @@
 import asyncio
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from harness import running
 from opening import close_episode, open_episode, start_over
+from patience import patient
 from runtime_environments import SECRET, Everything, Gentle
 from runtimes import KINDS, play, serving
 
@@ -242,6 +244,21 @@ async def test_an_async_call_past_its_deadline_ends_the_episode(kind: RuntimeKin
         assert episode.outcome is not None
         assert (episode.outcome.reason, episode.outcome.fault) == ("deadline", "environment")
         assert episodes.live == 0
+
+
+@pytest.mark.parametrize("returns", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_async_call_that_ignores_its_cancellation_is_past_its_deadline(
+    kind: RuntimeKind, returns: bool, caplog: pytest.LogCaptureFixture
+):
+    async with serving(GENTLE, runtime=kind, call_seconds=0.2) as episodes:
+        episode = await open_episode(episodes, "gentle")
+        with anyio.fail_after(patient(5)), pytest.raises(EpisodeFailed, match=r"longer than its limit of 0\.2 s"):
+            await episode.call("swallow", {"returns": returns})
+        assert episode.outcome is not None
+        assert (episode.outcome.reason, episode.reward, episodes.live) == ("deadline", None, 0)
+    left_running = "environment gentle: the call was cancelled, but runs on in the event loop" in caplog.text
+    assert left_running == (kind != "process" and not returns)
 
 
 @pytest.mark.parametrize("kind", KINDS)

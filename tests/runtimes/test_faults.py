@@ -6,6 +6,7 @@ import signal
 import time
 from typing import Any
 
+import anyio
 import pytest
 import uvloop
 from opening import close_episode, open_episode, start_over
@@ -233,6 +234,27 @@ async def test_the_loss_of_the_zygote_ends_its_episodes_and_the_next_one_has_ano
             assert episode.outcome.reason == "worker_lost"
         again = await open_episode(episodes, "faulty")
         assert await play(again, "count") == "1"
+
+
+async def test_a_zygote_that_was_stopped_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    monkeypatch.setattr("envport.runtimes.fork_server._FORK_SECONDS", patient(0.5))
+    async with serving(FAULTY) as episodes:
+        (some,) = await open_some(episodes, 1)
+        stopped = parent(int(some.first_observation.text))
+        os.kill(stopped, signal.SIGSTOP)
+        with anyio.fail_after(patient(10)):
+            for failure in await asyncio.gather(*(open_some(episodes, 1) for _ in range(10)), return_exceptions=True):
+                assert isinstance(failure, EpisodeFailed)
+                assert "was lost" in str(failure)
+            again = await open_episode(episodes, "faulty")
+        assert parent(int(again.first_observation.text)) != stopped
+        assert await play(again, "count") == "1"
+        with pytest.raises((EpisodeFailed, EpisodeOver)):
+            await some.call("count", {})
+        assert some.outcome is not None
+        assert some.outcome.reason == "worker_lost"
+    assert "environment faulty: the process from which its episodes' processes are made did not answer" in caplog.text
+    assert descendants(os.getpid()) == []
 
 
 async def test_nothing_is_left_of_many_episodes():

@@ -174,6 +174,18 @@ class Gentle(Environment):
         return "never"
 
     @tool
+    async def swallow(self, returns: bool) -> Step[str]:
+        """Ignore the cancellation, then return or go on until the episode is closed."""
+        self._closed = asyncio.Event()
+        while True:
+            try:
+                await self._closed.wait()
+                return Step("closed", reward=1.0)
+            except asyncio.CancelledError:
+                if returns:
+                    return Step("swallowed", reward=1.0)
+
+    @tool
     async def refuse(self) -> str:
         """Refuse in words."""
         await asyncio.sleep(0)
@@ -186,6 +198,8 @@ class Gentle(Environment):
         raise UpstreamLost(SECRET)
 
     async def close(self) -> None:
+        if hasattr(self, "_closed"):
+            self._closed.set()
         self._ticking.cancel()
         await asyncio.gather(self._ticking, return_exceptions=True)
 

@@ -54,6 +54,7 @@ class LocalEpisodes:
             name=spec.name,
             version=spec.cls.version,
             description=spec.description,
+            instructions=spec.instructions,
             options=dict(spec.options),
             splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
             limits=EpisodeLimits(max_steps=spec.prototype.max_steps, idle_seconds=_LIMITS.idle_seconds),

@@ -13,7 +13,7 @@ from envport.cli.summary import first_line
 from envport.client import Client
 from envport.episodes import Limits
 from envport.registry import EnvironmentDefinition
-from envport.tools.arguments import describe_allowed
+from envport.tools.allowed import describe_allowed
 from envport.types import EnvironmentInfo, EpisodeLimits, Split
 
 __all__ = ["describe", "list_environments"]
@@ -60,6 +60,10 @@ def describe(
         return
     console.heading(f"{info.name}, version {info.version}")
     console.paragraph(info.description)
+    if info.instructions != info.description:
+        console.line()
+        console.heading("Players are told:")
+        console.paragraph(info.instructions)
     console.line()
     console.rows(_facts(info))
     for tool in info.tools:
@@ -82,6 +86,7 @@ def _info(spec: EnvironmentDefinition) -> EnvironmentInfo:
         name=spec.name,
         version=spec.cls.version,
         description=spec.description,
+        instructions=spec.instructions,
         options=dict(spec.options),
         splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
         limits=EpisodeLimits(max_steps=spec.prototype.max_steps, idle_seconds=Limits().idle_seconds),

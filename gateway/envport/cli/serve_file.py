@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from envport.cli.groups import OptionField, OptionGroup, option_fields
 from envport.environment_file import DEFAULT_FILE, EnvironmentFile
 from envport.errors import ConfigurationError
-from envport.tools.arguments import describe_allowed
+from envport.tools.allowed import describe_allowed
 
 __all__ = ["file_option"]
 

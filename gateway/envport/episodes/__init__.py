@@ -2,6 +2,7 @@
 
 from envport.episodes.admission import Admission
 from envport.episodes.base import EpisodeTable, Found, Opening
+from envport.episodes.callers import while_connected
 from envport.episodes.episode import Episode
 from envport.episodes.faults import whose
 from envport.episodes.limits import Limits
@@ -27,5 +28,6 @@ __all__ = [
     "Unobserved",
     "WatchedTable",
     "resolve",
+    "while_connected",
     "whose",
 ]

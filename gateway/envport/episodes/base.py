@@ -155,7 +155,9 @@ class EpisodeTable(Protocol):
 
         Raises:
             UnknownTool: There is no such tool.
+            InvalidRequest: The latest call had this id, but another tool or other arguments.
             EpisodeOver: The episode has ended.
+            EpisodeBusy: An earlier call is still running, although its caller has left.
             InvalidArguments: The arguments break the schema; the environment was not touched.
             EpisodeFailed: The environment broke; the episode has ended as failed.
         """

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import anyio
 
 from envport.environment import Environment
+from envport.episodes.callers import Turn
 from envport.episodes.context import EpisodeContext
 from envport.episodes.faults import Fault, close_worker
 from envport.episodes.lifecycle import Lifecycle
@@ -33,7 +34,7 @@ from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.telemetry.tracing import annotate
-from envport.tools.content import text_observation
+from envport.tools.content import text_observation, told_of_its_end
 from envport.types import EpisodeInfo, FaultOwner, LegalCall, Observation, Outcome, Reason, Status, Trajectory
 
 __all__ = ["Episode"]
@@ -91,7 +92,7 @@ class Episode:
         self._worker: Worker | None = None
         self._scoring = False
         self._lost: WorkerLost | None = None
-        self._turn = anyio.Lock(fast_acquire=True)
+        self._turn = Turn(context.limits.wait_seconds)
         self._play = PlayRecord(handle, context.trajectories)
         self._resets = 0
         self._callers = 0
@@ -117,10 +118,23 @@ class Episode:
         return self._callers > 0
 
     @property
+    def waiting(self) -> int:
+        """How many calls wait for their turn."""
+        return self._turn.waiting
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether players are told that there is no such episode: it was closed or has expired."""
+        return self.status in GONE and not self._shut_down
+
+    @property
+    def _shut_down(self) -> bool:
+        return self.outcome is not None and self.outcome.reason == "shutdown"
+
+    @property
     def prompt(self) -> str:
-        """The instructions for the player: the task's prompt, or else the environment's description."""
-        task = self.start.task
-        return task.prompt if task is not None and task.prompt else self.spec.description
+        """The instructions for the player: the task's prompt, or else the environment's."""
+        return self.spec.prompt(self.start.known(self.spec).task)
 
     async def open(self) -> None:
         """Make the environment and reset it.
@@ -146,13 +160,12 @@ class Episode:
         Raises:
             UnknownEpisode: It was closed or has expired.
             InvalidRequest: The environment refused the task or seed; the episode has ended as failed.
-            EpisodeFailed: The environment broke; the episode has ended as failed.
+            EpisodeFailed: The environment broke; the episode has ended as failed. Or the gateway was shut down.
         """
         self._callers += 1
         try:
             async with self._turn:
-                if self.status in GONE:
-                    raise UnknownEpisode
+                self._check_there()
                 await admit(self)
                 # After half a reset, the episode could be neither played nor reaped.
                 with anyio.CancelScope(shield=True):
@@ -178,28 +191,34 @@ class Episode:
 
         Raises:
             UnknownTool: There is no such tool.
+            InvalidRequest: The latest call had this id, but another tool or other arguments.
             UnknownEpisode: It was closed or has expired.
             EpisodeOver: It has ended.
+            EpisodeBusy: An earlier call is still running, although its caller has left.
             InvalidArguments: The arguments break the schema; the environment was not touched.
-            EpisodeFailed: The environment broke; the episode has ended as failed.
+            EpisodeFailed: The environment broke; the episode has ended as failed. Or the gateway was shut down.
         """
         if tool not in self.spec.tools:
             raise UnknownTool(f"Unknown tool: {tool}")
         if self._scoring:
             # Its turn would come after the score, and the answer does not depend on that.
-            return self._given(call_id)
+            return self._given(tool, arguments, call_id)
         self._callers += 1
         try:
-            async with self._turn:
+            await self._turn.take(tool, call_id)
+            try:
                 if self.status != "running" or (call_id is not None and self._play.last.is_of(call_id)):
-                    return self._given(call_id)
+                    return self._given(tool, arguments, call_id)
                 # A call that has begun is finished and recorded, even if its caller disconnects.
                 result: CallResult | None = None
                 with anyio.CancelScope(shield=True):
                     step = self._step(tool, arguments, progress)
-                    result = await (step if call_id is None else self._play.last.keep(call_id, step))
+                    kept = step if call_id is None else self._play.last.keep(call_id, tool, arguments, step)
+                    result = await kept
                 assert result is not None
                 return result
+            finally:
+                self._turn.give_back()
         finally:
             self._callers -= 1
             self.touch()
@@ -281,7 +300,7 @@ class Episode:
 
     def info(self) -> EpisodeInfo:
         """The state of the episode, for the control plane."""
-        play, start = self._play, self.start
+        play, start = self._play, self.start.known(self.spec)
         expires_in = None
         if self.status not in GONE:
             idle = self._clock.monotonic() - self.last_used
@@ -327,15 +346,14 @@ class Episode:
             return None
         return self._play.reward(self.spec.cls.reward)
 
-    def _given(self, call_id: str | None) -> CallResult:
+    def _given(self, tool: str, arguments: Mapping[str, Any], call_id: str | None) -> CallResult:
         """The answer to a call that is not played: the one that was given before, or that the episode is over."""
         if call_id is not None and self._play.last.is_of(call_id):
-            return self._play.last.given()
+            return self._play.last.given(tool, arguments)
         raise self._over()
 
-    def _over(self) -> UnknownEpisode | EpisodeOver:
-        if self.status in GONE:
-            return UnknownEpisode()
+    def _over(self) -> EpisodeOver:
+        self._check_there()
         over = self._life.over
         how = over.message if over is not None else "It has not started."
         return EpisodeOver(
@@ -343,6 +361,17 @@ class Episode:
             "where the tool list has it, or ask whoever gave you this address to open another episode.",
             over.fault if over is not None else None,
         )
+
+    def _check_there(self) -> None:
+        if self._shut_down:
+            # Not `EpisodeOver`: the episode was cut short, so its rewards so far must not count as its score.
+            raise EpisodeFailed(
+                "The gateway was shut down, and the episode ended with it. This is not the fault of your call. Start "
+                "a new episode when the gateway runs again, or ask whoever gave you this address to open another one.",
+                "infrastructure",
+            )
+        if self.status in GONE:
+            raise UnknownEpisode
 
     async def _start_over(self, start: EpisodeStart) -> None:
         await self._release_worker()
@@ -404,7 +433,7 @@ class Episode:
             result = _said(error)
         seconds = clock.monotonic() - begin
         play.count(result.reward, seconds)
-        result = self._end_if_over(result)
+        result = self._end_if_over(tool, result)
         await play.record(tool, arguments, result, started_at, seconds, error.code if error else None)
         return CallResult(
             observation=result.observation,
@@ -417,7 +446,7 @@ class Episode:
             reward_in_meta=self._reward_in_meta,
         )
 
-    def _end_if_over(self, result: StepResult) -> StepResult:
+    def _end_if_over(self, tool: str, result: StepResult) -> StepResult:
         """End the episode if the step ended it. Returns the result as the player is told of it."""
         if self.status == "failed":
             return result
@@ -428,11 +457,20 @@ class Episode:
             self.end("truncated", "truncated", f"It was truncated after {counted}.")
         elif limit is not None and self._play.steps >= limit:
             self.end("truncated", "step_limit", f"It was truncated at its limit of {counted}.")
-            return replace(result, truncated=True)
+            return self._cut_off(tool, result)
         elif (over := self._life.over) is not None and over.status == "truncated":
             # The time limit was reached while the call was running.
-            return replace(result, truncated=True)
+            return self._cut_off(tool, result)
         return result
+
+    def _cut_off(self, tool: str, result: StepResult) -> StepResult:
+        """The result of the call at which a limit ended the episode. The environment does not know of that limit."""
+        assert self._life.over is not None
+        words = f"The episode is over. {self._life.over.message}"
+        more_keys = self.spec.tools[tool].more_keys
+        return replace(
+            result, truncated=True, observation=told_of_its_end(result.observation, words, more_keys=more_keys)
+        )
 
     def _lost_between_calls(self, lost: WorkerLost) -> None:
         self._lost = lost
@@ -463,6 +501,7 @@ class Episode:
 
     async def _retire(self) -> None:
         await self._release_worker()
+        self.start = self.start.kept()
         self._context.released(self.subject)
 
     async def _score(self, ending: Outcome) -> None:

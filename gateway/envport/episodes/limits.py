@@ -25,6 +25,10 @@ class Limits:
         max_waiting: How many requests for an episode may wait for room.
         wait_seconds: How long a request waits for room before it is refused.
         max_ended: How many ended episodes are remembered; the oldest are forgotten first.
+        max_sessions: Maximum number of MCP sessions of the handshake era (2025-11-25 and before). At this limit, a new
+            one ends the session that was unused for longest, of the principal that has the most.
+        max_sessions_per_principal: Maximum for one principal. At this limit, a new one ends the principal's session
+            that was unused for longest.
         call_seconds: Seconds that a tool call may take. For this and the following limits, the environment's own
             value applies if not given.
         reset_seconds: Seconds that creating and resetting an environment may take.
@@ -41,6 +45,8 @@ class Limits:
     max_waiting: int = 1_000
     wait_seconds: float = 5.0
     max_ended: int = 10_000
+    max_sessions: int = 10_000
+    max_sessions_per_principal: int = 5_000
     call_seconds: float | None = None
     reset_seconds: float | None = None
     score_seconds: float | None = None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from envport.errors import EnvportError
+from envport.errors import EnvportError, InvalidRequest
 from envport.runtimes import StepResult
 from envport.trajectories import TrajectoryStore
 from envport.types import Observation, Outcome, StepRecord
@@ -143,29 +144,52 @@ class LastAnswer:
 
     def __init__(self) -> None:
         self._call_id: str | None = None
+        self._call: tuple[str, Mapping[str, Any]] = ("", {})
         self._answer: CallResult | EnvportError | None = None
 
     def is_of(self, call_id: str) -> bool:
         """Whether it is the answer to the call with this id."""
         return call_id == self._call_id
 
-    def given(self) -> CallResult:
+    def given(self, tool: str, arguments: Mapping[str, Any]) -> CallResult:
         """Return the answer again.
 
+        Args:
+            tool: The tool of the call that was sent again.
+            arguments: Its arguments.
+
         Raises:
+            InvalidRequest: The id was used for another call.
             EnvportError: The answer was an error.
         """
+        if _written(tool, arguments) != _written(*self._call):
+            raise InvalidRequest(
+                f"The id {self._call_id!r} belongs to the latest call, of {self._call[0]!r}, which had another tool or "
+                "other arguments. This call was not played. Send a call again with the same tool and arguments, and "
+                "give a new call a new id."
+            )
         if isinstance(self._answer, EnvportError):
             raise self._answer.with_traceback(None)
         assert self._answer is not None
         return self._answer
 
-    async def keep(self, call_id: str, play: Awaitable[CallResult]) -> CallResult:
+    async def keep(
+        self, call_id: str, tool: str, arguments: Mapping[str, Any], play: Awaitable[CallResult]
+    ) -> CallResult:
         """Await a call, and keep its result or its error."""
         try:
             answer = await play
         except EnvportError as error:
-            self._call_id, self._answer = call_id, error
+            self._call_id, self._call, self._answer = call_id, (tool, arguments), error
             raise
-        self._call_id, self._answer = call_id, answer
+        self._call_id, self._call, self._answer = call_id, (tool, arguments), answer
         return answer
+
+
+def _written(tool: str, arguments: Mapping[str, Any]) -> str:
+    """A call as text. In Python, `True == 1`, but they are different arguments."""
+    try:
+        return json.dumps([tool, dict(arguments)], sort_keys=True, default=repr)
+    except RecursionError:
+        # No tool takes arguments that are nested so deeply, so the answer to all such calls is the same refusal.
+        return json.dumps([tool])

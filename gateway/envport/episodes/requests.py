@@ -27,6 +27,8 @@ _MAX_SECRETS = 32
 _MAX_SECRET = 16_384
 _LARGEST_SEED = 2**63 - 1
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+# Thousands of ended episodes are remembered, and a request may bring a task of megabytes.
+_KEPT_TASK_BYTES = 16 * 2**10
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +76,27 @@ class EpisodeStart:
         split: The split of the task.
         task: The task.
         task_index: Index of the task in its split, if it was chosen by index.
+        shortened: Whether only the id of the task is kept here.
     """
 
     seed: int
     split: str | None = None
     task: Task | None = None
     task_index: int | None = None
+    shortened: bool = False
+
+    def kept(self) -> EpisodeStart:
+        """What is kept of it after the end of its episode: of a task that can be read again or is large, the id."""
+        task = self.task
+        if task is None or (self.task_index is None and len(task.model_dump_json()) <= _KEPT_TASK_BYTES):
+            return self
+        return replace(self, task=Task(id=task.id), shortened=True)
+
+    def known(self, spec: EnvironmentDefinition) -> EpisodeStart:
+        """The same with the whole task, if it came from a split."""
+        if not self.shortened or self.split is None or self.task_index is None:
+            return self
+        return replace(self, task=spec.task(self.split, self.task_index), shortened=False)
 
 
 def _check_names(what: str, given: Mapping[str, str], most: int, longest: int) -> None:
@@ -118,7 +135,8 @@ def resolve(spec: EnvironmentDefinition, choice: Choice) -> EpisodeStart:
         if task is not None:
             raise InvalidRequest(f"environment {spec.name!r} has no tasks, so no task can be chosen by index")
         return EpisodeStart(seed)
-    index = Random(seed).randrange(spec.num_tasks(split)) if task is None else task
+    # A split without tasks has no index to draw; `spec.task` then says so.
+    index = Random(seed).randrange(spec.num_tasks(split) or 1) if task is None else task
     return EpisodeStart(seed, split, spec.task(split, index), index)
 
 
@@ -127,11 +145,17 @@ def resolve_reset(spec: EnvironmentDefinition, before: EpisodeStart, choice: Cho
 
     Raises:
         UnknownTask: There is no such split or task.
-        InvalidRequest: The seed or the task is malformed.
+        InvalidRequest: The seed or the task is malformed, or the task of the ended episode is no longer kept.
     """
     seed = before.seed if choice.seed is None else choice.seed
     if choice.task is None and choice.split is None:
-        return EpisodeStart(_checked(seed), before.split, before.task, before.task_index)
+        before = before.known(spec)
+        if before.shortened:
+            raise InvalidRequest(
+                f"A task of more than {_KEPT_TASK_BYTES // 2**10} KiB is not kept after the end of its episode: give "
+                "the task again"
+            )
+        return replace(before, seed=_checked(seed))
     return resolve(spec, Choice(choice.split or before.split, choice.task, seed))
 
 

@@ -84,6 +84,7 @@ class Episodes:
         # environment. The ended ones are in the order in which they ended.
         self._holding: dict[str, Episode] = {}
         self._ended: dict[str, Episode] = {}
+        self._unreapable: set[str] = set()
         self._kind: RuntimeKind | None = runtime
         self._runtimes: dict[RuntimeKind, Runtime] = {}
         self._background = Background()
@@ -139,7 +140,7 @@ class Episodes:
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Run the reaper, and close every episode at the end."""
-        self._background.start(self._reap_forever)
+        self._background.start(partial(self._reap_forever, self._reaping_period()))
         self._background.start(self._readiness.run)
         try:
             yield
@@ -274,7 +275,7 @@ class Episodes:
 
     def _playable(self, handle: str, principal: str) -> Episode:
         episode = self.episode(handle, principal)
-        if episode.status in GONE:
+        if episode.forgotten:
             raise UnknownEpisode
         return episode
 
@@ -349,32 +350,47 @@ class Episodes:
 
     def _forget(self, handle: str) -> None:
         del self._ended[handle]
+        self._unreapable.discard(handle)
         self._background.start(partial(self.trajectories.forget, handle))
 
-    async def _reap_forever(self) -> None:
-        lifetimes = [self._limits.seconds(spec) for spec in self._environments.values()]
-        shortest = min([self._limits.idle_seconds, *(seconds for seconds in lifetimes if seconds is not None)])
-        period = max(0.01, min(5.0, shortest / 20))
+    async def _reap_forever(self, period: float) -> None:
         while True:
             await self._clock.sleep(period)
-            self._reap()
+            for episode in list(self._live()):
+                self._guarded(self._reap_live, episode)
+            for episode in list(self._ended.values()):
+                self._guarded(self._reap_ended, episode)
 
-    def _reap(self) -> None:
-        """Expire idle episodes, and forget ended ones that nobody has used for twice the idle limit."""
-        now, limit = self._clock.monotonic(), self._limits.idle_seconds
-        for episode in list(self._live()):
-            if episode.check_time():
-                self._background.start(episode.release)
-            elif episode.status == "running" and not episode.busy and now - episode.last_used >= limit:
-                episode.end(
-                    "expired",
-                    "expired",
-                    f"It expired after {limit / 60:g} minutes without a call.",
-                )
-                self._background.start(episode.release)
-        for episode in list(self._ended.values()):
-            if not episode.busy and now - episode.last_used >= 2 * limit:
-                self._forget(episode.handle)
+    def _reaping_period(self) -> float:
+        lifetimes = [self._limits.seconds(spec) for spec in self._environments.values()]
+        shortest = min([self._limits.idle_seconds, *(seconds for seconds in lifetimes if seconds is not None)])
+        return max(0.01, min(5.0, shortest / 20))
+
+    def _guarded(self, reap: Callable[[Episode], None], episode: Episode) -> None:
+        """Reap an episode. If that fails, log it once and go on: the others must be reaped all the same."""
+        try:
+            reap(episode)
+        except Exception:
+            if episode.handle not in self._unreapable:
+                self._unreapable.add(episode.handle)
+                logger.exception("episode %s cannot be reaped", episode.handle, extra=episode.subject.fields())
+
+    def _reap_live(self, episode: Episode) -> None:
+        """End an episode whose time is over, and expire an idle one."""
+        limit = self._limits.idle_seconds
+        if episode.check_time():
+            self._background.start(episode.release)
+        elif episode.status == "running" and not episode.busy and self._unused(episode) >= limit:
+            episode.end("expired", "expired", f"It expired after {limit / 60:g} minutes without a call.")
+            self._background.start(episode.release)
+
+    def _reap_ended(self, episode: Episode) -> None:
+        """Forget an ended episode that nobody has used for twice the idle limit."""
+        if not episode.busy and self._unused(episode) >= 2 * self._limits.idle_seconds:
+            self._forget(episode.handle)
+
+    def _unused(self, episode: Episode) -> float:
+        return self._clock.monotonic() - episode.last_used
 
 
 def _opening(episode: Episode) -> Opening:

@@ -11,11 +11,14 @@ from typing import Any, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from envport.errors import (
     AtCapacity,
+    CallerLeft,
     EnvportError,
     EpisodeFailed,
     EpisodeOver,
@@ -26,8 +29,9 @@ from envport.errors import (
     UnknownEpisode,
     UnknownTask,
 )
+from envport.types import FaultOwner
 
-__all__ = ["add_error_handlers", "problem"]
+__all__ = ["ANYWHERE", "Problem", "add_error_handlers", "describe_refusals", "problem", "refusals"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +45,94 @@ _STATUS: dict[type[EnvportError], int] = {
     RequestError: 422,
     AtCapacity: 503,
     EpisodeFailed: 502,
+    # Only the access log shows this. nginx uses the same number.
+    CallerLeft: 499,
 }
+
+
+class ProblemDetail(BaseModel):
+    """What went wrong."""
+
+    code: str = Field(description="Code of the error, such as `unknown_episode`.")
+    message: str = Field(description="What was wrong and what is allowed, for people to read.")
+    retry_after: float | None = Field(None, description="Seconds to wait before trying again. With 503 only.")
+    fault: FaultOwner | None = Field(None, description="Who owns the fault that ended the episode.")
+
+
+class Problem(BaseModel):
+    """The body of an answer to a request that could not be carried out."""
+
+    error: ProblemDetail
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"description": description, "content": {"text/plain": {"schema": {"type": "string"}}}}
+
+
+_DESCRIPTIONS: dict[int, str] = {
+    401: "No valid token.",
+    403: "The token's scopes do not cover the request, or a web page of another origin sent it.",
+    404: "There is no such environment, split, task or episode, or the episode is another principal's.",
+    409: "The episode has ended.",
+    422: "A field is malformed, or the environment refuses the task.",
+    502: "The environment broke, or the gateway was shut down. Never to be scored as a reward of zero.",
+    503: "There is no room now; `Retry-After` says when to try again.",
+}
+
+_REFERENCE = "#/components/schemas/{model}"
+
+
+def _json(status: int) -> dict[str, Any]:
+    # Not FastAPI's `model`: that would take the media type of the route's good answer.
+    schema = {"$ref": _REFERENCE.format(model=Problem.__name__)}
+    return {"description": _DESCRIPTIONS[status], "content": {"application/json": {"schema": schema}}}
+
+
+ANYWHERE: dict[int | str, dict[str, Any]] = {
+    400: _text("The request is malformed, such as a header that is there twice."),
+    401: _json(401),
+    # A page of a foreign origin gets text.
+    403: {**_json(403), "content": _json(403)["content"] | _text("")["content"]},
+    421: _text("The gateway does not answer for that `Host`."),
+}
+"""The refusals that every route gives, for its OpenAPI description."""
+
+
+def refusals(*errors: type[EnvportError], body: bool = False) -> dict[int | str, dict[str, Any]]:
+    """The refusals of a route, for its OpenAPI description.
+
+    Args:
+        *errors: The errors that it answers, in addition to those that every route gives.
+        body: Whether the route takes a body.
+    """
+    said: dict[int | str, dict[str, Any]] = {}
+    for status in sorted({_status(cls) for cls in errors}):
+        said[status] = _json(status)
+    if body:
+        said[413] = _text("The body is too large.")
+    return said
+
+
+def describe_refusals(schema: dict[str, Any]) -> dict[str, Any]:
+    """Complete an OpenAPI description: with our form of refusals, and without the one that FastAPI adds."""
+    for path in schema["paths"].values():
+        for operation in path.values():
+            if "HTTPValidationError" in str(operation["responses"].get("422")):
+                del operation["responses"]["422"]
+    schemas = schema["components"]["schemas"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas.update(models_json_schema([(Problem, "serialization")], ref_template=_REFERENCE)[1]["$defs"])
+    return schema
+
+
+def _status(cls: type[EnvportError]) -> int:
+    return next((_STATUS[base] for base in cls.__mro__ if base in _STATUS), 500)
 
 
 def problem(error: EnvportError) -> JSONResponse:
     """The HTTP answer for an error."""
-    status = next((_STATUS[cls] for cls in type(error).__mro__ if cls in _STATUS), 500)
+    status = _status(type(error))
     body: dict[str, Any] = {"code": error.code, "message": str(error)}
     headers: dict[str, str] = {}
     if isinstance(error, AtCapacity):

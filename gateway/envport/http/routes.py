@@ -2,6 +2,7 @@
 
 from collections.abc import MutableMapping
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
@@ -9,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, Strict
 from starlette.responses import PlainTextResponse
 
 from envport.access import ANYONE, Access, Principal
-from envport.episodes import EpisodeTable, Opening, OpenRequest
+from envport.episodes import EpisodeTable, Opening, OpenRequest, while_connected
 from envport.episodes.requests import MAX_LABEL, MAX_LABELS
-from envport.errors import InvalidRequest
-from envport.http.problems import add_error_handlers
+from envport.errors import AtCapacity, EpisodeFailed, InvalidRequest, UnknownEnvironment, UnknownEpisode
+from envport.http.problems import ANYWHERE, add_error_handlers, describe_refusals, refusals
 from envport.registry import EnvironmentDefinition
 from envport.types import (
     Choice,
@@ -146,6 +147,7 @@ class ControlPlane:
             name=spec.name,
             version=spec.cls.version,
             description=spec.description,
+            instructions=spec.instructions,
             options=dict(spec.options),
             splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
             limits=EpisodeLimits(
@@ -184,7 +186,14 @@ def _principal(request: Request) -> Principal:
 Plane = Annotated[ControlPlane, Depends(_plane)]
 CallingPrincipal = Annotated[Principal, Depends(_principal)]
 
-router = APIRouter()
+router = APIRouter(responses=ANYWHERE)
+_NOT_READY: dict[str, Any] = {
+    "description": "Not ready, in the same form; the field `reason` says why.",
+    "content": {"application/json": {"schema": {"type": "object"}}},
+}
+_UNKNOWN_EPISODE = refusals(UnknownEpisode)
+# In a cluster, the machine of an episode may be lost.
+_EPISODE = refusals(UnknownEpisode, EpisodeFailed)
 
 
 @router.get("/environments", tags=["environments"])
@@ -193,13 +202,13 @@ async def list_environments(request: Request, plane: Plane) -> list[EnvironmentI
     return [plane.describe(request, spec) for spec in plane.table.environments.values()]
 
 
-@router.get("/environments/{name}", tags=["environments"])
+@router.get("/environments/{name}", tags=["environments"], responses=refusals(UnknownEnvironment))
 async def describe_environment(name: str, request: Request, plane: Plane) -> EnvironmentInfo:
     """One environment: its tools, splits and limits."""
     return plane.describe(request, plane.table.environment(name))
 
 
-@router.get("/environments/{name}/tasks", tags=["environments"])
+@router.get("/environments/{name}/tasks", tags=["environments"], responses=refusals(UnknownEnvironment, InvalidRequest))
 async def list_tasks(
     name: str,
     plane: Plane,
@@ -217,7 +226,12 @@ async def list_tasks(
     return TaskPage(split=chosen, total=total, offset=offset, tasks=tasks)
 
 
-@router.post("/episodes", status_code=201, tags=["episodes"])
+@router.post(
+    "/episodes",
+    status_code=201,
+    tags=["episodes"],
+    responses=refusals(UnknownEnvironment, InvalidRequest, AtCapacity, EpisodeFailed, body=True),
+)
 async def open_episode(body: OpenFields, request: Request, plane: Plane, caller: CallingPrincipal) -> OpenedEpisode:
     """Open an episode. If there is no room, it waits for a bounded time, then answers 503 with Retry-After."""
     asked = OpenRequest(
@@ -228,12 +242,17 @@ async def open_episode(body: OpenFields, request: Request, plane: Plane, caller:
         labels=body.labels,
         secrets={name: secret.get_secret_value() for name, secret in body.secrets.items()},
     )
-    opening = await plane.table.open(asked)
+    opening = await while_connected(
+        # Nobody but the client that left would know the handle.
+        request.receive,
+        partial(plane.table.open, asked),
+        lambda unread: plane.table.close(unread.handle, caller.name),
+    )
     token = plane.access.mint(caller, opening.handle) if body.mint_token else None
     return plane.opened(request, opening, token)
 
 
-@router.get("/episodes", tags=["episodes"])
+@router.get("/episodes", tags=["episodes"], responses=refusals(InvalidRequest))
 async def list_episodes(
     plane: Plane,
     caller: CallingPrincipal,
@@ -251,25 +270,29 @@ async def list_episodes(
     return await plane.table.list_episodes(caller.name, labels, limit)
 
 
-@router.get("/episodes/{episode_id}", tags=["episodes"])
+@router.get("/episodes/{episode_id}", tags=["episodes"], responses=_UNKNOWN_EPISODE)
 async def get_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
     """The state of an episode: status, outcome, steps, rewards, timing."""
     return await plane.table.info(episode_id, caller.name)
 
 
-@router.get("/episodes/{episode_id}/legal-calls", tags=["episodes"])
+@router.get("/episodes/{episode_id}/legal-calls", tags=["episodes"], responses=_EPISODE)
 async def get_legal_calls(episode_id: str, plane: Plane, caller: CallingPrincipal) -> LegalCalls:
     """Which calls make sense now, if the environment says so. For policies and audits, never for a player."""
     return LegalCalls(calls=await plane.table.legal_calls(plane.table.find(episode_id, caller.name)))
 
 
-@router.post("/episodes/{episode_id}/keepalive", tags=["episodes"])
+@router.post("/episodes/{episode_id}/keepalive", tags=["episodes"], responses=_EPISODE)
 async def keep_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
     """Restart the idle timer of an episode, for players that need a long time between calls."""
     return await plane.table.keep_alive(plane.table.find(episode_id, caller.name))
 
 
-@router.post("/episodes/{episode_id}/reset", tags=["episodes"])
+@router.post(
+    "/episodes/{episode_id}/reset",
+    tags=["episodes"],
+    responses=refusals(UnknownEpisode, InvalidRequest, AtCapacity, EpisodeFailed, body=True),
+)
 async def reset_episode(
     episode_id: str, request: Request, plane: Plane, caller: CallingPrincipal, body: TaskFields | None = None
 ) -> OpenedEpisode:
@@ -279,7 +302,7 @@ async def reset_episode(
     return plane.opened(request, opening)
 
 
-@router.post("/episodes/{episode_id}/finish", tags=["episodes"])
+@router.post("/episodes/{episode_id}/finish", tags=["episodes"], responses=_UNKNOWN_EPISODE)
 async def finish_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
     """End an episode, because its player has stopped, and return its state once its reward is known.
 
@@ -288,13 +311,13 @@ async def finish_episode(episode_id: str, plane: Plane, caller: CallingPrincipal
     return await plane.table.finish(episode_id, caller.name)
 
 
-@router.delete("/episodes/{episode_id}", tags=["episodes"])
+@router.delete("/episodes/{episode_id}", tags=["episodes"], responses=_UNKNOWN_EPISODE)
 async def close_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
     """Close an episode and return its last state. Closing it again changes nothing."""
     return await plane.table.close(episode_id, caller.name)
 
 
-@router.get("/episodes/{episode_id}/trajectory", tags=["episodes"])
+@router.get("/episodes/{episode_id}/trajectory", tags=["episodes"], responses=_EPISODE)
 async def get_trajectory(episode_id: str, plane: Plane, caller: CallingPrincipal) -> Trajectory:
     """The trajectory of an episode: its first observation and its recorded calls."""
     return await plane.table.trajectory(episode_id, caller.name)
@@ -306,7 +329,7 @@ async def health() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/readyz", tags=["health"])
+@router.get("/readyz", tags=["health"], responses={503: _NOT_READY})
 async def readiness(request: Request, plane: Plane, response: Response) -> dict[str, Any]:
     """Whether the gateway accepts new episodes of every environment. If not, 503 with the reason.
 
@@ -348,4 +371,6 @@ def control_plane(plane: ControlPlane, version: str) -> FastAPI:
     app.state.plane = plane
     app.include_router(router)
     add_error_handlers(app)
+    generated = app.openapi
+    app.openapi = lambda: describe_refusals(generated())
     return app

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.server.context import ServerRequestContext
 
-from envport.episodes import CallResult, EpisodeTable, Found
+from envport.episodes import CallResult, EpisodeTable, Found, while_connected
 from envport.errors import EnvportError, InvalidRequest
 from envport.types import CALL_ID_KEY
 
-__all__ = ["playing"]
+__all__ = ["playing", "receiving"]
 
 _Report = tuple[float, float | None, str | None]
 
@@ -29,8 +30,20 @@ async def playing(
 
     Raises:
         InvalidRequest: The call id that the client sent is malformed.
+        CallerLeft: The client disconnected. If the call had begun, it was finished and recorded.
         EnvportError: Any error that the call raised.
     """
+    return await while_connected(receiving(ctx), partial(_playing, ctx, table, found, tool, arguments))
+
+
+def receiving(ctx: ServerRequestContext[Any, Any]) -> Any:
+    """The ASGI receive channel of the request; `None` if it came over stdio."""
+    return ctx.request.receive if ctx.request is not None else None
+
+
+async def _playing(
+    ctx: ServerRequestContext[Any, Any], table: EpisodeTable, found: Found, tool: str, arguments: Mapping[str, Any]
+) -> CallResult:
     meta: Mapping[str, Any] = ctx.meta or {}
     call_id = _call_id(meta)
     spec = found.spec.tools.get(tool)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, cast
 
-import jsonschema
 import mcp_types as types
 from jsonschema import Draft202012Validator
 from jsonschema.protocols import Validator
@@ -15,15 +15,15 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
 from envport.environment import ToolHints
-from envport.episodes import EpisodeTable, Found, Opening, OpenRequest
+from envport.episodes import EpisodeTable, Found, Opening, OpenRequest, while_connected
 from envport.errors import EnvportError, InvalidArguments, InvalidRequest, UnknownEpisode, UnknownTool
 from envport.mcp.exact import ExactResults
 from envport.mcp.players import FixedEpisode, PlayerOf, SessionEpisodes
-from envport.mcp.progress import playing
+from envport.mcp.progress import playing, receiving
 from envport.mcp.results import opening_blocks, prompt_messages, tool_error, tool_result
 from envport.registry import EPISODE_ID, START_EPISODE, EnvironmentDefinition
 from envport.telemetry.mcp_server import WhenTraced
-from envport.tools.arguments import explain_json_schema_error
+from envport.tools.arguments import schema_problems
 from envport.types import Choice, ContentBlock
 
 __all__ = ["EpisodeServer", "FixedServer", "GoneServer", "SharedServer"]
@@ -125,7 +125,9 @@ class EpisodeServer(_EnvironmentServer):
 
     async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call the tool in the episode."""
-        return tool_result(await playing(ctx, self._table, self._episode(ctx), tool, arguments))
+        episode = self._episode(ctx)
+        result = await playing(ctx, self._table, episode, tool, arguments)
+        return tool_result(result, episode.spec.tools[tool])
 
     async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
         """The task's prompt and the first observation."""
@@ -169,7 +171,8 @@ class FixedServer(_EnvironmentServer):
         before = opening.observation.content if self._fixed.take_opening() else ()
         try:
             found = self._table.find(opening.handle, self._fixed.principal)
-            return tool_result(await playing(ctx, self._table, found, tool, arguments), before)
+            result = await playing(ctx, self._table, found, tool, arguments)
+            return tool_result(result, found.spec.tools[tool], before)
         except EnvportError as error:
             return tool_error(error, before)
 
@@ -201,15 +204,15 @@ class SharedServer(_EnvironmentServer):
         super().__init__()
 
     async def instructions(self, ctx: Context) -> str | None:
-        """The environment's description, and how to start an episode."""
+        """The environment's instructions, and how to start an episode."""
         return (
-            f"{self._spec.description}\n\nCall {START_EPISODE} to begin: it returns an {EPISODE_ID} and the first "
+            f"{self._spec.instructions}\n\nCall {START_EPISODE} to begin: it returns an {EPISODE_ID} and the first "
             f"observation. Pass the {EPISODE_ID} in every call. "
             f"An episode expires after {self._idle_seconds / 60:g} minutes without a call."
         ).strip()
 
     async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
-        """The environment's description, and how to start an episode."""
+        """The environment's instructions, and how to start an episode."""
         return prompt_messages(await self.instructions(ctx) or "", None)
 
     async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,13 +227,14 @@ class SharedServer(_EnvironmentServer):
             raise InvalidArguments(f"Argument {EPISODE_ID!r} has to be a string, as {START_EPISODE} returned it.")
         found, before = await self._find(ctx, handle, tool, arguments)
         try:
-            return tool_result(await playing(ctx, self._table, found, tool, arguments), before)
+            result = await playing(ctx, self._table, found, tool, arguments)
+            return tool_result(result, self._spec.tools[tool], before)
         except EnvportError as error:
             return tool_error(error, before)
 
     async def _start(self, ctx: Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        if problems := [explain_json_schema_error(error) for error in _errors(self._start_schema, arguments)]:
-            raise InvalidArguments("\n".join(problems))
+        if problems := schema_problems(self._start_schema, arguments):
+            raise InvalidArguments(problems)
         opening = await self._open(ctx, arguments)
         return {
             "content": opening_blocks(opening, self._idle_seconds),
@@ -241,7 +245,11 @@ class SharedServer(_EnvironmentServer):
 
     async def _open(self, ctx: Context, arguments: Mapping[str, Any]) -> Opening:
         player = self._player_of(ctx)
-        opening = await self._table.open(OpenRequest(self._spec.name, player.principal.name, Choice(**arguments)))
+        name = player.principal.name
+        asked = OpenRequest(self._spec.name, name, Choice(**arguments))
+        opening = await while_connected(
+            receiving(ctx), partial(self._table.open, asked), lambda unread: self._table.close(unread.handle, name)
+        )
         self._sessions.remember(player.session, opening.handle)
         return opening
 
@@ -285,10 +293,6 @@ class GoneServer(_EnvironmentServer):
     async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
         """Refuse."""
         raise UnknownEpisode
-
-
-def _errors(validator: Validator, arguments: Mapping[str, Any]) -> list[jsonschema.ValidationError]:
-    return list(validator.iter_errors(dict(arguments)))
 
 
 def _start_episode(spec: EnvironmentDefinition, idle_seconds: float) -> dict[str, Any]:

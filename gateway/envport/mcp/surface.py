@@ -18,7 +18,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from envport.access import Principal
@@ -27,6 +27,7 @@ from envport.errors import UnknownEpisode
 from envport.mcp.exact import SameBytes
 from envport.mcp.players import PLAYER_KEY, Player, player_of_request
 from envport.mcp.servers import EpisodeServer, GoneServer, SharedServer
+from envport.mcp.sessions import Sessions, refusal
 from envport.registry import EnvironmentDefinition
 
 __all__ = ["EPISODE_HEADER", "Endpoint", "McpSurface"]
@@ -74,7 +75,8 @@ class _Served:
     ):
         self._streaming = frozenset(streaming)
         # A session lives as long as an idle episode. If it ended earlier, its client would lose a live episode.
-        manager = partial(StreamableHTTPSessionManager, server, session_idle_timeout=idle_seconds)
+        # `Sessions` limits how many there are.
+        manager = partial(StreamableHTTPSessionManager, server, session_idle_timeout=idle_seconds, max_sessions=None)
         self._plain = manager(json_response=True, stateless=stateless)
         # A manager finds only its own sessions, so one manager has to handle all sessions of a server.
         self._stream = manager(json_response=False, stateless=stateless) if self._streaming else self._plain
@@ -110,6 +112,8 @@ class McpSurface:
         self._once: dict[str, SameBytes] = {}
         self._shared: dict[str, SameBytes] = {}
         self._served: list[_Served] = []
+        limits = table.limits
+        self._sessions = Sessions(limits.max_sessions, limits.max_sessions_per_principal, limits.idle_seconds)
         for spec in table.environments.values():
             streaming = [tool.name for tool in spec.tools.values() if tool.progress is not None]
             playing = EpisodeServer(spec, table, player_of_request).server
@@ -124,6 +128,11 @@ class McpSurface:
         served = _Served(server, self._table.limits.idle_seconds, streaming, stateless=stateless)
         self._served.append(served)
         return SameBytes(served)
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions of the handshake era are open."""
+        return self._sessions.open
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -152,7 +161,7 @@ class McpSurface:
         # The SDK binds a session to the user who opened it.
         scope["user"] = _user(principal)
         if endpoint.conflicting:
-            await _problem(400, "The address and the header Envport-Episode name different episodes")(
+            await refusal(400, "The address and the header Envport-Episode name different episodes")(
                 scope, receive, send
             )
             return
@@ -160,17 +169,19 @@ class McpSurface:
             found = self._find(endpoint, principal)
             scope[PLAYER_KEY] = Player(principal, found)
             # With replicas, the next request may reach another replica, which does not know the session.
-            once = principal.episode is not None or self._table.replicated
-            playing = self._once if once else self._playing
-            app = self._gone if found is None else playing[found.spec.name]
-            await app(scope, receive, send)
+            if found is None:
+                await self._gone(scope, receive, send)
+            elif principal.episode is not None or self._table.replicated:
+                await self._once[found.spec.name](scope, receive, send)
+            else:
+                await self._sessions.serve(principal.name, self._playing[found.spec.name], scope, receive, send)
             return
         name = endpoint.environment or self._only_environment()
         if name not in self._shared:
-            await _problem(404, self._no_environment(endpoint.environment))(scope, receive, send)
+            await refusal(404, self._no_environment(endpoint.environment))(scope, receive, send)
             return
         scope[PLAYER_KEY] = Player(principal)
-        await self._shared[name](scope, receive, send)
+        await self._sessions.serve(principal.name, self._shared[name], scope, receive, send)
 
     def _find(self, endpoint: Endpoint, principal: Principal) -> Found | None:
         assert endpoint.episode is not None
@@ -194,8 +205,3 @@ class McpSurface:
 @lru_cache(maxsize=1024)
 def _user(principal: Principal) -> AuthenticatedUser:
     return AuthenticatedUser(AccessToken(token="", client_id=principal.name, scopes=[], subject=principal.episode))
-
-
-def _problem(status: int, message: str) -> JSONResponse:
-    """An error answer in JSON-RPC form, which MCP clients expect at an MCP address."""
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": message}}, status)

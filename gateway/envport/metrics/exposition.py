@@ -46,14 +46,17 @@ class Metrics:
         with self._delay.run():
             yield
 
-    def look_at(self, table: EpisodeTable, episodes: Episodes | None) -> None:
+    def look_at(
+        self, table: EpisodeTable, episodes: Episodes | None, sessions: Callable[[], int] | None = None
+    ) -> None:
         """Set the objects whose state is read for each request.
 
         Args:
             table: All episodes of the gateway.
             episodes: The episodes that run here; `None` if they run on other machines.
+            sessions: Tells how many MCP sessions are open.
         """
-        self._source = partial(GatewayState.of, table, episodes)
+        self._source = partial(GatewayState.of, table, episodes, sessions)
 
     async def expose(self, accept: str) -> tuple[bytes, str]:
         """All metrics as text.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import Metric
@@ -64,15 +64,20 @@ class GatewayState:
     Attributes:
         held: Number of episodes that hold a place, on all machines.
         here: State of the episodes that run here; `None` if they run on other machines.
+        sessions: Number of open MCP sessions; `None` if no MCP endpoints are served.
     """
 
     held: int
     here: EpisodesState | None
+    sessions: int | None = None
 
     @classmethod
-    async def of(cls, table: EpisodeTable, episodes: Episodes | None) -> GatewayState:
+    async def of(
+        cls, table: EpisodeTable, episodes: Episodes | None, sessions: Callable[[], int] | None = None
+    ) -> GatewayState:
         """Read the state. Has to run in the event loop of the episodes."""
-        return cls(table.live, await EpisodesState.of(episodes) if episodes is not None else None)
+        here = await EpisodesState.of(episodes) if episodes is not None else None
+        return cls(table.live, here, sessions() if sessions is not None else None)
 
 
 class StateCollector(Collector):
@@ -86,6 +91,9 @@ class StateCollector(Collector):
         if self.state is None:
             return
         yield GaugeMetricFamily("envport_admission_held", "Places for episodes that are taken.", self.state.held)
+        if self.state.sessions is not None:
+            documentation = "Open MCP sessions of the handshake era (2025-11-25 and before)."
+            yield GaugeMetricFamily("envport_mcp_sessions", documentation, self.state.sessions)
         if self.state.here is not None:
             yield from _here(self.state.here)
 

@@ -28,6 +28,7 @@ __all__ = [
     "StepResult",
     "Worker",
     "contained",
+    "first_observation",
     "legal_calls_of",
     "reward_of",
 ]
@@ -97,10 +98,12 @@ class StepResult:
         """Make a result from a tool's return value: a `Step` or an observation.
 
         Raises:
-            TypeError: The type of the observation or of the reward is not allowed.
+            TypeError: The type of the observation or of the reward is not allowed, or the value is a tuple as
+                Gymnasium's `step` returns it.
             ValueError: The reward is NaN or infinite.
         """
         if not isinstance(value, Step):
+            _refuse_step_tuple(value)
             return cls(observe(value))
         step = cast("Step[Any]", value)
         return cls(
@@ -110,6 +113,38 @@ class StepResult:
             truncated=bool(step.truncated),
             info=to_jsonable_python(dict(step.info), fallback=repr) if step.info else {},
         )
+
+
+def first_observation(value: Any) -> Observation:
+    """Turn what `reset` returned into an observation.
+
+    Raises:
+        TypeError: The type of the observation is not allowed, or the value is a pair as Gymnasium's `reset` returns it.
+    """
+    if type(value) is tuple and len(cast("tuple[Any, ...]", value)) == 2 and isinstance(value[1], Mapping):
+        raise TypeError(
+            "reset() returned a pair like Gymnasium's (observation, info): return only the observation, as the player "
+            "would see the info. If the mapping is part of the observation, return a list"
+        )
+    return observe(value)
+
+
+def _refuse_step_tuple(value: Any) -> None:
+    """Refuse the tuples of Gymnasium's `step`: taken as a list of observations, they show the reward to the player."""
+    if type(value) is not tuple or len(parts := cast("tuple[Any, ...]", value)) not in (4, 5):
+        return
+    _, reward, *ends, info = parts
+    if isinstance(info, Mapping) and hasattr(reward, "__float__") and all(map(_is_bool, ends)):
+        names = "terminated, truncated" if len(ends) == 2 else "done"
+        raise TypeError(
+            f"the tool returned Gymnasium's tuple (observation, reward, {names}, info): return Step(observation, "
+            "reward=..., terminated=..., truncated=..., info=...)"
+        )
+
+
+def _is_bool(value: Any) -> bool:
+    # NumPy's class has had both names.
+    return type(value).__name__ in ("bool", "bool_")
 
 
 def reward_of(value: Any) -> float | None:

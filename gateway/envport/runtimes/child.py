@@ -26,10 +26,10 @@ from pydantic_core import to_jsonable_python
 from envport.environment import Environment, tool
 from envport.errors import InvalidArguments, ToolError, UpstreamLost
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import StepResult, legal_calls_of, reward_of
+from envport.runtimes.base import StepResult, first_observation, legal_calls_of, reward_of
 from envport.runtimes.frames import Frames, encode
 from envport.runtimes.instance import Instance, Work, runs_async
-from envport.tools.content import observe, text_block
+from envport.tools.content import text_block
 from envport.types import Task
 
 __all__ = ["die_with_parent", "rehearse", "set_subreaper", "settle_in", "work"]
@@ -237,7 +237,7 @@ def _said(op: str, value: Any) -> dict[str, Any]:
         case "call":
             return _stepped(StepResult.of(value))
         case "reset":
-            value = observe(value)
+            value = first_observation(value)
             return {"content": value.content, "structured": value.structured_content}
         case "legal":
             return {"calls": legal_calls_of(value)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 import os
 import shutil
 import signal
@@ -27,9 +28,13 @@ from envport.secrecy import without_secrets
 
 __all__ = ["ForkServer"]
 
+logger = logging.getLogger(__name__)
+
 _HIDDEN = ("/tmp/", "/dev/")
 _LOAD_SECONDS = 300.0
 _END_SECONDS = 10.0
+# A fork takes milliseconds, also on a busy machine. A zygote that does not answer for so long was stopped, or hangs.
+_FORK_SECONDS = 20.0
 # Limit on concurrent forks. More would only wait in the socket, where a packet with a descriptor takes much room.
 _FORKS_AT_ONCE = 8
 
@@ -100,7 +105,11 @@ class ForkServer:
             try:
                 with theirs:
                     socket.send_fds(self._sock, [json.dumps({"fork": number}).encode("ascii")], [theirs.fileno()])
-                await born
+                async with asyncio.timeout(_FORK_SECONDS):
+                    await born
+            except TimeoutError:
+                self._give_up()
+                raise _lost() from None
             except BaseException as error:
                 process.kill()
                 if isinstance(error, OSError):
@@ -173,6 +182,21 @@ class ForkServer:
             born.set_exception(error)
         if (process := self._processes.get(number)) is not None:
             process.died(None, "")
+
+    def _give_up(self) -> None:
+        """End a zygote that does not answer. The next episode gets a new one."""
+        if not self.alive:
+            return
+        logger.error(
+            "environment %s: the process from which its episodes' processes are made did not answer for %g s. It is "
+            "killed with its %d processes, and started again for the next episode.",
+            self.spec.name,
+            _FORK_SECONDS,
+            len(self._processes),
+        )
+        # A stopped process ends by this signal only.
+        self._zygote.kill()
+        self._end()
 
     def _end(self) -> None:
         """Close the socket of the zygote: it then kills its children. If it is dead, they died with it."""

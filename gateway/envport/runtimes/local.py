@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import threading
@@ -24,11 +25,11 @@ from envport.runtimes.base import (
     StepResult,
     Worker,
     contained,
+    first_observation,
     legal_calls_of,
     reward_of,
 )
 from envport.runtimes.instance import Instance, Work
-from envport.tools.content import observe
 from envport.types import LegalCall, Observation, Task
 
 __all__ = ["SCORING", "InlineRuntime", "ThreadRuntime", "overdue"]
@@ -38,7 +39,9 @@ logger = logging.getLogger(__name__)
 SCORING = "Scoring the final state"
 """What is done, for messages."""
 
-_BLOCKED_SECONDS = 0.5
+_BLOCKED_SECONDS = 0.1
+# After its cancellation, time for a coroutine to clean up before its environment is closed.
+_UNWIND_SECONDS = 0.2
 
 
 def overdue(what: str, seconds: float | None) -> WorkerLost:
@@ -66,7 +69,14 @@ class _LocalRuntime:
 
 
 class InlineRuntime(_LocalRuntime):
-    """Runs environments in the event loop: for environments that are cheap and never block."""
+    """Runs environments in the event loop: for environments that are cheap and never block.
+
+    A method that does block is named in the log, once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._blocking: set[tuple[str, str]] = set()
 
     async def open(
         self,
@@ -76,7 +86,7 @@ class InlineRuntime(_LocalRuntime):
     ) -> Worker:
         """Create a worker with a new instance of the environment."""
         with contained():
-            return _InlineWorker(Instance(spec), bounds, self._open)
+            return _InlineWorker(Instance(spec), bounds, self._open, self._blocking)
 
 
 class ThreadRuntime(_LocalRuntime):
@@ -107,8 +117,9 @@ class ThreadRuntime(_LocalRuntime):
 
 
 class _InlineWorker:
-    def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker]):
+    def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker], blocking: set[tuple[str, str]]):
         self.busy = False
+        self._blocking = blocking
         self._instance = instance
         self._bounds = bounds
         self._workers = workers
@@ -117,66 +128,108 @@ class _InlineWorker:
     async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
         work = self._instance.reset(seed=seed, task=task, secrets=secrets)
         with contained():
-            return observe(await self._timed(work, "Resetting the environment", self._bounds.reset_seconds))
+            return first_observation(
+                await self._timed(work, "reset()", "Resetting the environment", self._bounds.reset_seconds)
+            )
 
     async def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> StepResult:
         work = self._instance.call(tool, arguments, progress)
         with contained():
-            return StepResult.of(await self._timed(work, "The call", self._bounds.call_seconds))
+            return StepResult.of(await self._timed(work, tool, "The call", self._bounds.call_seconds))
 
     async def legal_calls(self) -> list[LegalCall] | None:
         with contained():
             work = self._instance.legal_calls()
-            return legal_calls_of(await self._timed(work, "legal_calls()", self._bounds.call_seconds))
+            return legal_calls_of(await self._timed(work, "legal_calls()", "legal_calls()", self._bounds.call_seconds))
 
     async def score(self) -> float | None:
         with contained():
-            return reward_of(await self._timed(self._instance.score(), SCORING, self._bounds.score_seconds))
+            return reward_of(await self._timed(self._instance.score(), "score()", SCORING, self._bounds.score_seconds))
 
     async def final_state(self) -> Any:
         with contained():
-            state = await self._timed(self._instance.final_state(), SCORING, self._bounds.score_seconds)
+            work = self._instance.final_state()
+            state = await self._timed(work, "final_state()", SCORING, self._bounds.score_seconds)
             return to_jsonable_python(state)
 
     async def close(self) -> None:
         self._workers.discard(self)
         with contained():
-            await self._run(self._closing(), "Closing the environment", self._bounds.close_seconds)
+            await self._run(self._instance.close(), "close()", "Closing the environment", self._bounds.close_seconds)
 
-    def _closing(self) -> Work:
-        return self._close
-
-    def _close(self) -> Any:
-        began = time.monotonic()
-        result = self._instance.close()()
-        if (blocked := time.monotonic() - began) > _BLOCKED_SECONDS:
-            logger.warning(
-                "environment %s blocked the event loop for %.1f s in close(). Make close() async, or set "
-                'runtime = "thread" or "process".',
-                self._instance.name,
-                blocked,
-            )
-        return result
-
-    async def _timed(self, work: Work, what: str, seconds: float | None) -> Any:
+    async def _timed(self, work: Work, method: str, what: str, seconds: float | None) -> Any:
         self.busy = True
         try:
-            return await self._run(work, what, seconds)
+            return await self._run(work, method, what, seconds)
         finally:
             self.busy = False
 
-    async def _run(self, work: Work, what: str = "", seconds: float | None = None) -> Any:
-        result = work()
+    async def _run(self, work: Work, method: str, what: str, seconds: float | None) -> Any:
+        began = time.monotonic()
+        try:
+            result = work()
+        finally:
+            if (held := time.monotonic() - began) > _BLOCKED_SECONDS:
+                self._blocked(method, held)
         if not inspect.isawaitable(result):
             return result
-        with anyio.move_on_after(seconds):
+        if seconds is None:
             return await result
+        # In a task of its own, because code that ignores its cancellation would delay the answer.
+        task = asyncio.ensure_future(result)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=seconds)
+        except BaseException:
+            await self._stop(task, what)
+            raise
+        if done:
+            return task.result()
+        await self._stop(task, what)
         raise overdue(what, seconds)
+
+    def _blocked(self, method: str, seconds: float) -> None:
+        name = self._instance.name
+        if (name, method) in self._blocking:
+            return
+        self._blocking.add((name, method))
+        logger.warning(
+            "environment %s blocked the event loop, and with it every other episode, for %.1f s in %s. Make it "
+            'async, or set runtime = "thread" or "process". This is said once.',
+            name,
+            seconds,
+            method if method.endswith("()") else f"tool {method!r}",
+        )
+
+    async def _stop(self, task: asyncio.Future[Any], what: str) -> None:
+        """Cancel a task, and leave it running if it does not end soon."""
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait({task}, timeout=_UNWIND_SECONDS)
+        task.add_done_callback(_forget)
+        if not task.done():
+            _left_running.add(task)
+            logger.warning(
+                "environment %s: %s was cancelled, but runs on in the event loop. Let asyncio.CancelledError pass, "
+                'or set runtime = "process", whose calls can be stopped.',
+                self._instance.name,
+                what[:1].lower() + what[1:],
+            )
+
+
+_left_running: set[asyncio.Future[Any]] = set()
+"""Cancelled tasks that have not ended. The event loop itself keeps only weak references to them."""
+
+
+def _forget(task: asyncio.Future[Any]) -> None:
+    _left_running.discard(task)
+    if not task.cancelled():
+        # Retrieve the exception, so that asyncio does not log it: the fault has been reported already.
+        task.exception()
 
 
 class _ThreadWorker(_InlineWorker):
     def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker], limiter: anyio.CapacityLimiter):
-        super().__init__(instance, bounds, workers)
+        super().__init__(instance, bounds, workers, set())
         self._limiter = limiter
         # One is enough: a worker has one call in a thread at a time. The shared limiter is acquired before the
         # call's time limit starts, so the wait for a free thread does not count.
@@ -189,13 +242,10 @@ class _ThreadWorker(_InlineWorker):
         if not self._left:
             await super().close()
 
-    def _closing(self) -> Work:
-        return self._instance.close()
-
-    async def _run(self, work: Work, what: str = "", seconds: float | None = None) -> Any:
+    async def _run(self, work: Work, method: str, what: str, seconds: float | None) -> Any:
         function = getattr(work, "func", work)
         if inspect.iscoroutinefunction(function):
-            return await super()._run(work, what, seconds)
+            return await super()._run(work, method, what, seconds)
         close = self._instance.close()
         leavable = _Leavable(work, close if work != close else None)
         await self._take_place()

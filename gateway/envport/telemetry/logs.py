@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -42,7 +43,7 @@ def configure_logging(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None
     """
     handler = logging.StreamHandler(sys.stderr)
     date = "%H:%M:%S" if sys.stderr.isatty() else "%Y-%m-%d %H:%M:%S"
-    people = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", date)
+    people = _TextLines("%(asctime)s %(levelname)s %(name)s: %(message)s", date)
     handler.setFormatter(_JsonLines() if form is LogFormat.JSON else people)
     handler.addFilter(_is_told_of)
     logging.basicConfig(level="WARNING" if level is LogLevel.INFO else level.upper(), handlers=[handler], force=True)
@@ -57,6 +58,28 @@ def _is_told_of(record: logging.LogRecord) -> bool:
 
 
 _ABOUT = ("principal", "environment", "episode_id", "labels", "outcome")
+
+
+# What could begin a new line, control a terminal, or change the order in which a line is shown. Messages may contain
+# text of environments and clients.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTINUED = "\n  | "
+
+
+class _TextLines(logging.Formatter):
+    """Each record begins a line. Its further lines are marked, so that no text in it looks like another record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _UNSAFE.sub(_escaped, super().format(record)).replace("\n", _CONTINUED)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+
+
+def _escaped_in_json(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 class _JsonLines(logging.Formatter):
@@ -75,7 +98,7 @@ class _JsonLines(logging.Formatter):
             line["traceback"] = self.formatException(record.exc_info)
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
-        return json.dumps(line, ensure_ascii=False)
+        return _UNSAFE.sub(_escaped_in_json, json.dumps(line, ensure_ascii=False))
 
 
 def _at_hand() -> dict[str, Any]:

@@ -41,10 +41,13 @@ from envport.environment import Environment, Progress, ToolDefinition, ToolHints
 from envport.errors import InvalidArguments, InvalidEnvironment
 from envport.tools.binding import Binder, ModelBinder, SchemaBinder
 from envport.tools.content import CONTENT_BLOCKS
+from envport.tools.writable import why_unwritable
 from envport.types import Observation, Step
 
 __all__ = ["ToolSpec", "documentation", "fingerprint", "tools_of"]
 
+# A schema with other keywords than these may forbid keys that it does not name.
+_OPEN = {"$defs", "$schema", "description", "properties", "required", "title", "type"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -89,6 +92,11 @@ class ToolSpec:
             shown["annotations"] = annotations
         return shown
 
+    @cached_property
+    def more_keys(self) -> bool:
+        """Whether structured results may have keys that the output schema does not name."""
+        return self.output_schema is None or self.output_schema.keys() <= _OPEN
+
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Check a call's arguments, and turn them into the method's keyword arguments.
 
@@ -111,7 +119,7 @@ def tools_of(environment: Environment) -> dict[str, ToolSpec]:
     """The tools of an environment by name, in the order in which they were defined, inherited ones first.
 
     Raises:
-        InvalidEnvironment: A tool cannot be described by a schema, or two tools have the same name.
+        InvalidEnvironment: A tool cannot be described by a schema or listed as JSON, or two tools have the same name.
     """
     specs: dict[str, ToolSpec] = {}
     for spec in _all_tools(environment):
@@ -119,6 +127,12 @@ def tools_of(environment: Environment) -> dict[str, ToolSpec]:
             raise InvalidEnvironment(f"{type(environment).__qualname__} has a tool without a name")
         if spec.name in specs:
             raise InvalidEnvironment(f"{type(environment).__qualname__} has two tools named {spec.name!r}")
+        if (why := why_unwritable(spec.listing)) is not None:
+            # One such tool would break the answer that lists all environments.
+            raise InvalidEnvironment(
+                f"tool {spec.name!r} of {type(environment).__qualname__} cannot be listed: {why}. Its name, title, "
+                "description and schemas have to be JSON in UTF-8"
+            )
         specs[spec.name] = spec
     if not specs:
         raise InvalidEnvironment(f"{type(environment).__qualname__} has no tools: mark methods with @tool")

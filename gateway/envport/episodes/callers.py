@@ -1,0 +1,182 @@
+"""The callers of episodes: whether they still wait for their answer, and whose turn it is."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import anyio
+
+from envport.errors import CallerLeft, EpisodeBusy
+
+__all__ = ["Turn", "while_connected"]
+
+T = TypeVar("T")
+_Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+
+# Most calls end sooner. They cost no task that watches the connection.
+_UNWATCHED_SECONDS = 0.05
+
+
+class _Caller:
+    """A client that waits for an answer.
+
+    Attributes:
+        left: Whether it has disconnected.
+        on_left: Called when it disconnects.
+    """
+
+    __slots__ = ("left", "on_left")
+
+    def __init__(self) -> None:
+        self.left = False
+        self.on_left: Callable[[], None] | None = None
+
+    def leave(self) -> None:
+        self.left = True
+        if self.on_left is not None:
+            self.on_left()
+
+
+_caller_at_hand: ContextVar[_Caller | None] = ContextVar("caller_at_hand", default=None)
+
+
+async def while_connected(
+    receive: _Receive | None, work: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[object]] | None = None
+) -> T:
+    """Do some work for a client, and cancel it when the client disconnects.
+
+    Args:
+        receive: The ASGI receive channel of the client's request, whose body has been read already; `None` if the
+            client has no connection of its own.
+        work: The work. A tool call that has begun is finished in any case.
+        undo: Called with the result of the work if the client has disconnected in the meantime.
+
+    Raises:
+        CallerLeft: The client disconnected before the work was done.
+    """
+    if receive is None:
+        return await work()
+    caller = _Caller()
+    token = _caller_at_hand.set(caller)
+    loop = asyncio.get_running_loop()
+    watching: asyncio.Task[None] | None = None
+    results: list[T] = []
+    with anyio.CancelScope() as scope:
+
+        def watch() -> None:
+            nonlocal watching
+            watching = loop.create_task(_watch(receive, caller, scope))
+
+        timer = loop.call_later(_UNWATCHED_SECONDS, watch)
+        try:
+            results.append(await work())
+        finally:
+            timer.cancel()
+            if watching is not None:
+                watching.cancel()
+            _caller_at_hand.reset(token)
+    for result in results:
+        if undo is None or not (caller.left or await _has_left(receive)):
+            return result
+        await undo(result)
+    raise CallerLeft
+
+
+async def _has_left(receive: _Receive) -> bool:
+    with anyio.CancelScope() as scope:
+        # Only a message that is there already is received.
+        scope.cancel()
+        return (await receive())["type"] == "http.disconnect"
+    return False
+
+
+async def _watch(receive: _Receive, caller: _Caller, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    caller.leave()
+    scope.cancel()
+
+
+class Turn:
+    """Lets one operation of an episode run at a time, in order of arrival. As a context manager, it takes a turn.
+
+    Args:
+        wait_seconds: How long a call waits for another one whose caller has left.
+    """
+
+    def __init__(self, wait_seconds: float):
+        self._wait_seconds = wait_seconds
+        self._lock = anyio.Lock(fast_acquire=True)
+        # The call that has the turn: its tool, its id and its caller.
+        self._running: tuple[str, str | None, _Caller | None] | None = None
+        self._waiting: set[anyio.CancelScope] = set()
+
+    @property
+    def waiting(self) -> int:
+        """How many operations wait for their turn."""
+        return self._lock.statistics().tasks_waiting
+
+    async def __aenter__(self) -> None:
+        await self._lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+
+    async def take(self, tool: str, call_id: str | None) -> None:
+        """Take a turn for a call.
+
+        Args:
+            tool: The tool.
+            call_id: Id of the call, if it has one.
+
+        Raises:
+            EpisodeBusy: The caller of the running call has left, and the call did not end in time.
+        """
+        try:
+            self._lock.acquire_nowait()
+        except anyio.WouldBlock:
+            await self._wait(call_id)
+        caller = _caller_at_hand.get()
+        self._running = (tool, call_id, caller)
+        if caller is not None:
+            caller.on_left = self._limit_waiting
+
+    def give_back(self) -> None:
+        """End the turn of a call."""
+        if self._running is not None and (caller := self._running[2]) is not None:
+            caller.on_left = None
+        self._running = None
+        for scope in self._waiting:
+            scope.deadline = math.inf
+        self._lock.release()
+
+    async def _wait(self, call_id: str | None) -> None:
+        running = self._running
+        if running is not None and call_id is not None and running[1] == call_id:
+            # The same call, sent again: it waits for the answer.
+            await self._lock.acquire()
+            return
+        with anyio.CancelScope() as scope:
+            self._waiting.add(scope)
+            if running is not None and running[2] is not None and running[2].left:
+                self._limit(scope)
+            try:
+                await self._lock.acquire()
+                return
+            finally:
+                self._waiting.discard(scope)
+        raise EpisodeBusy(
+            f"An earlier call of this episode{f', of {running[0]!r},' if running is not None else ''} is still "
+            "running, although its caller has left. This call was not played: send it again in a while."
+        )
+
+    def _limit_waiting(self) -> None:
+        for scope in self._waiting:
+            self._limit(scope)
+
+    def _limit(self, scope: anyio.CancelScope) -> None:
+        scope.deadline = anyio.current_time() + self._wait_seconds
