@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json
 
 from envport.classes import find_class
 from envport.environment import Environment, TaskSource
@@ -160,8 +160,10 @@ class EnvironmentDefinition:
             if (why := why_unwritable(text)) is not None:
                 raise InvalidEnvironment(f"environment {self.name!r}: its {what} cannot be shown: {why}")
         for key, value in self.options.items():
-            if (why := why_unwritable(to_jsonable_python(value, fallback=repr))) is not None:
-                raise InvalidOption(f"environment {self.name!r}: option {key!r} cannot be shown: {why}")
+            try:
+                to_json(value)
+            except ValueError as error:
+                raise InvalidOption(f"environment {self.name!r}: option {key!r} cannot be shown: {error}") from None
 
     def num_tasks(self, split: str) -> int:
         """The number of tasks in a split.

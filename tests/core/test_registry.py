@@ -268,6 +268,15 @@ def test_what_cannot_be_shown_to_clients_is_refused_at_the_start(cls: type[Envir
         Gateway([EnvironmentDefinition("one", cls)])
 
 
+def test_options_that_cannot_be_shown_are_refused_at_the_start() -> None:
+    cls = type("Free", (listed("look"),), {"__init__": lambda self, it=None: None})
+    for fine in (float("inf"), float("nan"), Path("a"), datetime.date(2026, 1, 1), {"a": [None]}):
+        Gateway([EnvironmentDefinition("one", cls, {"it": fine})])
+    for bad in ("a\udc80", b"\xff", object()):
+        with pytest.raises(InvalidOption, match="environment 'one': option 'it' cannot be shown: "):
+            Gateway([EnvironmentDefinition("one", cls, {"it": bad})])
+
+
 @pytest.mark.parametrize(
     ("splits", "said"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from envport.cli import console
 from envport.client.addresses import environment_path, mcp_address
 from envport.references import from_anywhere
 
-__all__ = ["TOKEN_VARIABLE", "Attachment"]
+__all__ = ["TOKEN_VARIABLE", "Attachment", "envport_command"]
 
 TOKEN_VARIABLE = "${ENVPORT_TOKEN}"
 """Clients replace this by the token, so the token is in no command line and no settings file."""
@@ -79,6 +80,13 @@ class Attachment:
         console.line()
         console.heading("Other clients (mcpServers in their settings):")
         console.document(self.settings)
+
+
+def envport_command() -> str:
+    """How a shell in any folder starts `envport`: by its name if that finds it, and by its path if not."""
+    script = Path(sys.executable).with_name("envport")
+    found = shutil.which("envport")
+    return str(script) if script.is_file() and (found is None or not script.samefile(found)) else "envport"
 
 
 def address_of(gateway: str, name: str) -> str:

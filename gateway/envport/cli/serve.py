@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ from typing import Annotated
 import typer
 
 from envport.cli import console
-from envport.cli.attachment import Attachment
+from envport.cli.attachment import Attachment, envport_command
 from envport.cli.groups import grouped
 from envport.cli.loading import Unloadable, load_served
 from envport.cli.serve_file import file_option
@@ -34,6 +35,8 @@ from envport.telemetry.logs import LogFormat, configure_logging
 __all__ = ["serve"]
 
 logger = logging.getLogger(__name__)
+
+_EXPOSED = "there are no tokens. Whoever reaches this address may play and control everything."
 
 
 @grouped
@@ -86,18 +89,21 @@ def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat
         console.rows(((it.name, it.why) for it in unloadable), style="yellow")
     name = next(iter(environments))
     console.line()
-    console.heading("Attach Claude Code (for other clients: envport attach NAME):")
+    program = envport_command()
+    console.heading(f"Attach Claude Code (for other clients: {shlex.join([program, 'attach', 'NAME', '--url', url])}):")
     console.command(*Attachment.to(url, name, with_token=secured).claude_code)
     console.heading("Play by hand, in another terminal:")
-    console.command("envport", "play", name, "--url", url)
+    console.command(program, "play", name, "--url", url)
     console.heading("Open episodes from a program:")
     console.line(f"  {url}/docs", "cyan")
     if secured:
         console.line("Every request needs a token; clients take it from the variable ENVPORT_TOKEN.")
-    if service.exposed:
-        warning = "there are no tokens. Whoever reaches this address may play and control everything."
-        if log_format is LogFormat.JSON:
-            logger.warning(warning)
+    else:
+        planes = "An agent too may open and reset episodes, and read rewards: without tokens, the two planes are one."
+        if not service.exposed:
+            console.line(f"There are no tokens. {planes}")
+        elif log_format is LogFormat.JSON:
+            logger.warning("%s %s", _EXPOSED, planes)
         else:
-            console.note(f"Warning: {warning}")
+            console.note(f"Warning: {_EXPOSED} {planes}")
     console.line("Stop with Ctrl-C.", "dim")
