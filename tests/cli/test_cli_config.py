@@ -114,6 +114,8 @@ def test_other_commands_take_its_names(folder: Path, monkeypatch: pytest.MonkeyP
     assert "shop keeps the authoring contract" in envport_here("check", "shop").stdout
     assert "currency=yen" in envport_here("describe", "shop").stdout
     assert "yen" in envport("play", "shop", stdin="\n", cwd=folder).stdout
+    attached = envport_here("attach", "--stdio", "--json", "shop").stdout
+    assert f"shop={folder}/envport.toml:shop" in attached
     # From Python, and in any other folder, with the path.
     monkeypatch.chdir("/")
     assert load(f"{folder}/envport.toml:shop").options["currency"] == "yen"

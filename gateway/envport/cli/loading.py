@@ -12,7 +12,7 @@ from envport.errors import EnvportError, InvalidEnvironment
 from envport.references import ParsedReference
 from envport.registry import EnvironmentDefinition, load
 
-__all__ = ["Unloadable", "load_environment", "load_installed", "load_served"]
+__all__ = ["Unloadable", "load_environment", "load_installed", "load_served", "with_file"]
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,16 @@ def load_environment(
     Raises:
         ConfigurationError: It cannot be served, or its own code fails. `load` does not catch the latter.
     """
+    return _load(with_file(reference, file), score)
+
+
+def with_file(reference: str, file: EnvironmentFile | None = None) -> str:
+    """The reference, with the path of the file if it is a name in it; see `load_environment`."""
     file = file or EnvironmentFile.in_folder()
     found = ParsedReference.parse(reference)
     if file is not None and found.target in file.tables:
-        reference = file.reference(found.target, found.alias)
-    return _load(reference, score)
+        return file.reference(found.target, found.alias)
+    return reference
 
 
 def _load(reference: str, score: str | None) -> EnvironmentDefinition:
