@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, TypeVar, cast, get_args, overload
 
 from envport.errors import InvalidEnvironment
@@ -197,6 +198,9 @@ class Environment:
             elsewhere.
         disk_mb: MiB that a sandboxed episode may write to `/tmp` and `/dev/shm` together.
         rng: Random generator. It is seeded from the episode's seed before each call of `reset`.
+        secrets: Secrets by name, such as keys of a system that the environment uses: those of its `envport.toml`, and
+            those that the episode was opened with. Set before `reset`. They are recorded, logged and shown nowhere,
+            except where the environment itself returns or prints them.
     """
 
     version: ClassVar[str] = "1"
@@ -220,6 +224,7 @@ class Environment:
     disk_mb: float = 256.0
     rng: random.Random
     player_code = cast("PlayerCode", _Undeclared())
+    secrets: Mapping[str, str] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -290,6 +295,14 @@ class Environment:
     def splits(self) -> Mapping[str, TaskSource]:
         """The environment's tasks by split. Tasks are read by index, and never copied. No splits by default."""
         return {}
+
+    def legal_calls(self) -> Any:
+        """The calls that make sense now, as `(tool, arguments)` pairs; `None`, the default, if that is not known.
+
+        May be a sample if there are many, and may be async. The checker and the random policy draw from them. Players
+        are never shown them. The same task, seed and calls have to give the same ones, so do not draw from `self.rng`.
+        """
+        return None
 
     def tool_definitions(self) -> Sequence[ToolDefinition]:
         """Tools in addition to those marked with `@tool`, for tools that are known only when an instance is created."""

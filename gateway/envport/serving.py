@@ -28,6 +28,7 @@ from envport.errors import ConfigurationError, InvalidAccess
 from envport.registry import EnvironmentDefinition
 from envport.runtimes.descriptors import allow_descriptors
 from envport.secrecy import hide_memory
+from envport.surfaces import MAX_BODY, installed_surfaces
 
 __all__ = ["RaySettings", "Service", "Settings"]
 
@@ -176,6 +177,7 @@ class Service:
             public_url=public_url,
             runtime=settings.runtime,
             table=table,
+            surfaces=installed_surfaces(),
         )
         self._table = self.gateway.table
         self._socket = _bind(settings.host, settings.port)
@@ -209,6 +211,7 @@ class Service:
             server_header=False,
             # The public address is a setting. Forwarding headers are not trusted, so they are not read.
             proxy_headers=False,
+            ws_max_size=MAX_BODY,
             backlog=_BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=self.settings.shutdown_seconds,

@@ -20,6 +20,8 @@ __all__ = [
     "EpisodeInfo",
     "EpisodeLimits",
     "FaultOwner",
+    "LegalCall",
+    "LegalCalls",
     "Observation",
     "OpenedEpisode",
     "Outcome",
@@ -37,6 +39,9 @@ ObservationT = TypeVar("ObservationT", default=Any)
 
 ContentBlock: TypeAlias = dict[str, Any]
 """One MCP content block in wire form, such as `{"type": "text", "text": "..."}` (MCP 2026-07-28, ContentBlock)."""
+
+LegalCall: TypeAlias = tuple[str, dict[str, Any]]
+"""A call that makes sense now: the tool's name and the arguments."""
 
 CALL_ID_KEY = "envport/call_id"
 """Key in `_meta` for the id of a tool call. A call with an id is played once, even if it is sent twice."""
@@ -270,6 +275,7 @@ class EpisodeInfo(_Wire):
         expires_in: Seconds until the episode expires, if there is no call.
         environment_seconds: Time spent inside the environment.
         resets: How often the episode was reset.
+        labels: What whoever opened it labelled it with, such as `run`, `group` and `sample`.
     """
 
     episode_id: str
@@ -290,6 +296,17 @@ class EpisodeInfo(_Wire):
     expires_in: float | None = None
     environment_seconds: float = 0.0
     resets: int = 0
+    labels: dict[str, str] = Field(default_factory=dict[str, str])
+
+
+class LegalCalls(_Wire):
+    """Which calls make sense in an episode now.
+
+    Attributes:
+        calls: The calls, or a sample of them; `None` if the environment does not say.
+    """
+
+    calls: list[LegalCall] | None = None
 
 
 class OpenedEpisode(_Wire):

@@ -12,8 +12,9 @@ from corpus import CORPUS, Entry
 from tiny_model import calls, make_tokenizer
 from trl.chat_template_utils import add_response_schema, parse_response
 
+from envport.classes import installed
 from envport.errors import ConfigurationError, InvalidArguments, MissingExtra
-from envport.registry import installed, load
+from envport.registry import load
 from envport_bridges.trl import EnvironmentSpec
 from envport_bridges.trl.arguments import ArgumentSchema
 from envport_bridges.trl.classes import environment_class

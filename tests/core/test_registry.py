@@ -12,6 +12,7 @@ import pytest
 
 from envport import Environment, Task, ToolDefinition
 from envport.app import Gateway
+from envport.classes import installed
 from envport.episodes import resolve
 from envport.errors import (
     ConfigurationError,
@@ -20,7 +21,7 @@ from envport.errors import (
     InvalidOption,
     UnknownTask,
 )
-from envport.registry import EnvironmentDefinition, installed, load
+from envport.registry import EnvironmentDefinition, load
 from envport.types import Choice
 
 FILE = '''

@@ -29,6 +29,7 @@ class LocalEpisodes:
     def __init__(self, target: RolloutTarget):
         self._spec: EnvironmentDefinition = load(target.where, score=target.score)
         self._episodes = Episodes({self._spec.name: self._spec}, _LIMITS)
+        self._secrets = dict(target.secrets)
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
@@ -70,11 +71,14 @@ class LocalEpisodes:
         tasks = [self._spec.task(split, index) for index in range(offset, min(offset + limit, total))]
         return TaskPage(split=split, total=total, offset=offset, tasks=tasks)
 
-    async def open(self, choice: Choice) -> RolloutEpisode:
+    async def open(self, choice: Choice, labels: Mapping[str, str]) -> RolloutEpisode:
         """Open an episode."""
         if isinstance(choice.task, int) and choice.split is None and self._spec.default_split is None:
             raise UnknownTask(f"environment {self._spec.name!r} has no tasks")
-        opened = await self._episodes.open(OpenRequest(self._spec.name, _PRINCIPAL, choice, reward_in_meta=True))
+        asked = OpenRequest(
+            self._spec.name, _PRINCIPAL, choice, reward_in_meta=True, labels=labels, secrets=self._secrets
+        )
+        opened = await self._episodes.open(asked)
         return RolloutEpisode(opened.handle, opened.handle, opened.prompt, opened.observation, opened.seed)
 
     async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any]) -> CallReply:

@@ -10,6 +10,7 @@ from typing import Any
 
 from envport.cli import console
 from envport.client.addresses import environment_path, mcp_address
+from envport.references import from_anywhere
 
 __all__ = ["TOKEN_VARIABLE", "Attachment", "envport_command"]
 
@@ -49,7 +50,7 @@ class Attachment:
         # Use an absolute path: this Python's scripts may not be on the client's PATH.
         script = Path(sys.executable).with_name("envport")
         start = (str(script),) if script.is_file() else (sys.executable, "-m", "envport.cli")
-        return cls(name, process=(*start, "stdio", _from_anywhere(reference)))
+        return cls(name, process=(*start, "stdio", from_anywhere(reference)))
 
     @property
     def claude_code(self) -> list[str]:
@@ -91,12 +92,3 @@ def envport_command() -> str:
 def address_of(gateway: str, name: str) -> str:
     """The MCP address of an environment of a gateway."""
     return mcp_address(gateway, environment_path(name))
-
-
-def _from_anywhere(reference: str) -> str:
-    head, mark, query = reference.partition("?")
-    alias, equals, target = head.rpartition("=")
-    path, colon, attribute = target.rpartition(":")
-    if path.endswith(".py"):
-        target = f"{Path(path).resolve()}{colon}{attribute}"
-    return f"{alias}{equals}{target}{mark}{query}"

@@ -6,6 +6,7 @@ import logging
 import os
 import shlex
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,8 +14,10 @@ import typer
 from envport.cli import console
 from envport.cli.attachment import Attachment, envport_command
 from envport.cli.groups import grouped
-from envport.cli.loading import Unloadable, load_environment, load_installed
+from envport.cli.loading import Unloadable, load_served
+from envport.cli.serve_file import file_option
 from envport.cli.serve_options import (
+    SERVE_GROUPS,
     AccessOptions,
     AddressOptions,
     CapacityOptions,
@@ -24,6 +27,7 @@ from envport.cli.serve_options import (
     settings_of,
 )
 from envport.cli.summary import first_line
+from envport.environment_file import EnvironmentFile
 from envport.serving import Service
 from envport.telemetry.exporting import exporting_traces
 from envport.telemetry.logs import LogFormat, configure_logging
@@ -41,11 +45,12 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="REFERENCE",
-            help="What to serve: installed NAMEs, ./path/file.py:Class or package.module:Class. Options follow a "
-            "question mark ('catch?rows=8'), another name comes first ('small=catch?rows=5'). "
-            "If none is given, everything that is installed.",
+            help="What to serve: installed NAMEs, ./path/file.py:Class, package.module:Class or scheme:rest. "
+            "Options follow a question mark ('catch?rows=8'), another name comes first ('small=catch?rows=5'). "
+            "If none is given, everything in the file of --config, or else everything that is installed.",
         ),
     ] = None,
+    config: Annotated[Path | None, file_option(*SERVE_GROUPS)] = None,
     *,
     address: AddressOptions,
     access: AccessOptions,
@@ -59,24 +64,24 @@ def serve(
     Without tokens, only this machine can reach the gateway.
     """
     configure_logging(logs.log_level, logs.log_format)
-    score = scoring.score
-    specs, unloadable = (
-        ([load_environment(it, score) for it in references], []) if references else load_installed(score)
-    )
+    file = EnvironmentFile.read(config) if config is not None else None
+    specs, unloadable = load_served(references or (), file, scoring.score)
     settings = settings_of(address, access, capacity, cluster, logs)
     with exporting_traces(os.environ):
         service = Service(settings, specs, os.environ)
-        service.run(lambda: _greet(service, unloadable, logs.log_format))
+        service.run(lambda: _greet(service, unloadable, logs.log_format, config))
     # Start a new line: the terminal shows ^C on the current one.
     console.line("\nStopped.", "dim")
 
 
-def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat) -> None:
+def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat, file: Path | None) -> None:
     """Print what is served and what to do next."""
     environments = service.gateway.table.environments
     url, secured = service.url, service.gateway.access.required
     count = f"{len(environments)} environment{'s' if len(environments) != 1 else ''}"
     console.heading(f"envport {version('envport')} serves {count} at {url}")
+    if file is not None:
+        console.line(f"Read {file}.", "dim")
     console.rows((name, first_line(spec.description)) for name, spec in environments.items())
     if unloadable:
         console.line()

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import anyio
 
+from envport.environment import Environment
 from envport.episodes.callers import Turn
 from envport.episodes.context import EpisodeContext
 from envport.episodes.faults import Fault, close_worker
@@ -34,7 +35,7 @@ from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.telemetry.tracing import annotate
 from envport.tools.content import text_observation, told_of_its_end
-from envport.types import EpisodeInfo, FaultOwner, Observation, Outcome, Reason, Status, Trajectory
+from envport.types import EpisodeInfo, FaultOwner, LegalCall, Observation, Outcome, Reason, Status, Trajectory
 
 __all__ = ["Episode"]
 
@@ -61,6 +62,7 @@ class Episode:
         start: The task and seed that it last started from.
         first_observation: The first observation.
         last_used: When it was last used, by the monotonic clock.
+        created_at: When it was opened, as Unix time in seconds.
     """
 
     def __init__(
@@ -76,15 +78,16 @@ class Episode:
         self.spec = spec
         self.principal = request.principal
         self.start = start
-        self.subject = EpisodeSubject(spec.name, handle, request.principal)
+        self.subject = EpisodeSubject(spec.name, handle, request.principal, request.labels)
         self._life = Lifecycle(context.clock, partial(context.ended, self.subject))
         self.first_observation = Observation()
         self.last_used = context.clock.monotonic()
         self._reward_in_meta = request.reward_in_meta
+        self._secrets = request.secrets
         self._runtime = runtime
         self._context = context
         self._clock = context.clock
-        self._created_at = context.clock.time()
+        self.created_at = context.clock.time()
         self._started_at = self.last_used
         self._worker: Worker | None = None
         self._scoring = False
@@ -222,6 +225,36 @@ class Episode:
             if self._worker is not None and not self.live:
                 await self._let_close()
 
+    async def legal_calls(self) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say. For its owner, never for the player.
+
+        Raises:
+            UnknownEpisode: It was closed or has expired.
+            EpisodeOver: It has ended.
+            EpisodeFailed: The environment broke; the episode has ended as failed.
+        """
+        if self.spec.cls.legal_calls is Environment.legal_calls:
+            return None
+        self._callers += 1
+        try:
+            async with self._turn:
+                if self.status != "running":
+                    raise self._over()
+                # A cancelled call would cost the episode its worker.
+                with anyio.CancelScope(shield=True):
+                    return await self._legal_calls()
+        finally:
+            self._callers -= 1
+            self.touch()
+        raise AssertionError
+
+    async def _legal_calls(self) -> list[LegalCall] | None:
+        assert self._worker is not None
+        try:
+            return await self._worker.legal_calls()
+        except (Exception, SystemExit) as error:
+            await self._fail(Fault.of(error), "in legal_calls()")
+
     def touch(self) -> None:
         """Restart the idle timer."""
         self.last_used = self._clock.monotonic()
@@ -286,11 +319,12 @@ class Episode:
             reward=self.reward,
             rewards=list(play.rewards),
             score=play.score,
-            created_at=self._created_at,
+            created_at=self.created_at,
             ended_at=self._life.ended_at,
             expires_in=expires_in,
             environment_seconds=play.environment_seconds,
             resets=self._resets,
+            labels=dict(self.subject.labels),
         )
 
     async def trajectory(self) -> Trajectory:
@@ -316,10 +350,13 @@ class Episode:
         """The answer to a call that is not played: the one that was given before, or that the episode is over."""
         if call_id is not None and self._play.last.is_of(call_id):
             return self._play.last.given(tool, arguments)
+        raise self._over()
+
+    def _over(self) -> EpisodeOver:
         self._check_there()
         over = self._life.over
         how = over.message if over is not None else "It has not started."
-        raise EpisodeOver(
+        return EpisodeOver(
             f"The episode is over and takes no more calls. {how} To play on, start a new one: call start_episode "
             "where the tool list has it, or ask whoever gave you this address to open another episode.",
             over.fault if over is not None else None,
@@ -353,7 +390,7 @@ class Episode:
         annotate({"envport.task.split": self.start.split, "envport.task.id": task.id if task is not None else None})
         try:
             self._worker = await self._runtime.open(self.spec, bounds, self._lost_between_calls)
-            self.first_observation = await self._worker.reset(seed=self.start.seed, task=task)
+            self.first_observation = await self._worker.reset(seed=self.start.seed, task=task, secrets=self._secrets)
         except ToolError as refused:
             # As an observation, so that the text has no characters that JSON cannot carry.
             why = text_observation(str(refused)).text

@@ -95,7 +95,7 @@ class Limits:
         if (named := self.max_episodes_of.get(spec.name)) is not None:
             return named
         said = self.max_episodes_per_environment
-        return said if said is not None else spec.cls.max_episodes
+        return said if said is not None else spec.prototype.max_episodes
 
     def seconds(self, spec: EnvironmentDefinition) -> float | None:
         """How many seconds an episode of the environment may last; `None` for no limit."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from pydantic_core import to_jsonable_python
@@ -15,9 +16,10 @@ from envport.environment import Progress
 from envport.errors import WorkerLost
 from envport.registry import EnvironmentDefinition
 from envport.tools.content import observe
-from envport.types import Observation, Step, Task
+from envport.types import LegalCall, Observation, Step, Task
 
 __all__ = [
+    "NO_SECRETS",
     "UNBOUNDED",
     "Bounds",
     "Load",
@@ -27,6 +29,7 @@ __all__ = [
     "Worker",
     "contained",
     "first_observation",
+    "legal_calls_of",
     "reward_of",
 ]
 
@@ -58,6 +61,9 @@ class Bounds:
 
 
 UNBOUNDED = Bounds()
+
+NO_SECRETS: Mapping[str, str] = MappingProxyType({})
+"""The secrets of an episode that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +185,32 @@ def contained() -> Generator[None]:
         raise RuntimeError(f"the environment raised {type(error).__qualname__}: {error}") from error
 
 
+def legal_calls_of(value: Any) -> list[LegalCall] | None:
+    """What `legal_calls` returned, as plain data.
+
+    Raises:
+        TypeError: It is not a sequence of pairs of a tool's name and arguments.
+    """
+    if value is None:
+        return None
+    calls: list[LegalCall] = []
+    for item in value:
+        if not (isinstance(item, tuple | list) and len(cast("Sequence[Any]", item)) == 2):
+            raise TypeError(f"legal_calls() has to return (tool, arguments) pairs, not {item!r}")
+        name, arguments = cast("Sequence[Any]", item)
+        if type(name) is not str or not isinstance(arguments, Mapping):
+            raise TypeError(f"legal_calls() has to return (tool, arguments) pairs, not {item!r}")
+        calls.append((name, to_jsonable_python(dict(cast("Mapping[str, Any]", arguments)))))
+    return calls
+
+
 class Worker(Protocol):
     """One environment instance, in whichever runtime. Only one caller may use it at a time.
 
     After `WorkerLost` or a cancelled call, only `close` may be called.
     """
 
-    async def reset(self, *, seed: int, task: Task | None) -> Observation:
+    async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
         """Start the episode and return the first observation.
 
         Raises:
@@ -204,6 +229,15 @@ class Worker(Protocol):
             ToolError: The environment refused the call, with a message for the player.
             UpstreamLost: The foreign system behind the environment has failed.
             WorkerLost: The process of the environment died, or the call exceeded its time or memory limit.
+            Exception: The environment itself failed.
+        """
+        ...
+
+    async def legal_calls(self) -> list[LegalCall] | None:
+        """The calls that make sense now, if the environment says which.
+
+        Raises:
+            WorkerLost: The process of the environment died, or took longer than a call may.
             Exception: The environment itself failed.
         """
         ...

@@ -25,7 +25,7 @@ from pydantic_core import to_jsonable_python
 from envport.environment import Environment, tool
 from envport.errors import InvalidArguments, ToolError, UpstreamLost
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import StepResult, first_observation, reward_of
+from envport.runtimes.base import StepResult, first_observation, legal_calls_of, reward_of
 from envport.runtimes.frames import Frames, encode
 from envport.runtimes.instance import Instance, Work, runs_async
 from envport.runtimes.sandbox import confine
@@ -117,7 +117,7 @@ def rehearse() -> None:
     ours, theirs = socket.socketpair()
     call = encode({"op": "call", "tool": "echo", "arguments": {"message": ""}, "progress": False})
     with ours, theirs:
-        ours.sendall(encode({"op": "reset", "seed": 1, "task": None}) + _REHEARSALS * call)
+        ours.sendall(encode({"op": "reset", "seed": 1, "task": None, "secrets": {}}) + _REHEARSALS * call)
         ours.shutdown(socket.SHUT_WR)
         _Worker(theirs, EnvironmentDefinition("rehearsal", _Rehearsal)).answer()
 
@@ -169,12 +169,17 @@ class _Worker:
                 self._instance = Instance(self._spec, self._notice)
                 task = message["task"]
                 return self._instance.reset(
-                    seed=message["seed"], task=Task.model_validate(task) if task is not None else None
+                    seed=message["seed"],
+                    task=Task.model_validate(task) if task is not None else None,
+                    secrets=message["secrets"],
                 )
             case "call":
                 assert self._instance is not None
                 progress = self._progress if message["progress"] else None
                 return self._instance.call(message["tool"], message["arguments"], progress)
+            case "legal":
+                assert self._instance is not None
+                return self._instance.legal_calls()
             case "score":
                 assert self._instance is not None
                 return self._instance.score()
@@ -232,6 +237,8 @@ def _said(op: str, value: Any) -> dict[str, Any]:
         case "reset":
             value = first_observation(value)
             return {"content": value.content, "structured": value.structured_content}
+        case "legal":
+            return {"calls": legal_calls_of(value)}
         case "score":
             return {"reward": reward_of(value)}
         case "final_state":

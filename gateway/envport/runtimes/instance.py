@@ -38,9 +38,11 @@ class Instance:
         if self._player_code is not None:
             self._environment.player_code = self._player_code
 
-    def reset(self, *, seed: int, task: Task | None) -> Work:
+    def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str]) -> Work:
         """The work that starts the episode; it returns the first observation as the environment gives it."""
         self._environment.rng = random.Random(seed)
+        if secrets:
+            self._environment.secrets = secrets
         return partial(self._environment.reset, seed=seed, task=task)
 
     def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> Work:
@@ -55,6 +57,10 @@ class Instance:
             bound[spec.progress] = progress or _silent
         method = getattr(self._environment, spec.method)
         return partial(method, spec.name, bound) if spec.by_name else partial(method, **bound)
+
+    def legal_calls(self) -> Work:
+        """The work that says which calls make sense now."""
+        return self._environment.legal_calls
 
     def score(self) -> Work:
         """The work that scores the final state."""
@@ -83,7 +89,14 @@ class Instance:
 
 def runs_async(spec: EnvironmentDefinition) -> bool:
     """Whether any method of the environment has to run in an event loop."""
-    methods = {"reset", "score", "final_state", "close", *(tool.method for tool in spec.tools.values())}
+    methods = {
+        "reset",
+        "score",
+        "final_state",
+        "legal_calls",
+        "close",
+        *(tool.method for tool in spec.tools.values()),
+    }
     return any(inspect.iscoroutinefunction(getattr(spec.cls, method, None)) for method in methods)
 
 

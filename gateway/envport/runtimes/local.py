@@ -18,6 +18,7 @@ from envport.errors import ConfigurationError, WorkerLost
 from envport.player_code import require_player_code
 from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import (
+    NO_SECRETS,
     UNBOUNDED,
     Bounds,
     Load,
@@ -26,10 +27,11 @@ from envport.runtimes.base import (
     Worker,
     contained,
     first_observation,
+    legal_calls_of,
     reward_of,
 )
 from envport.runtimes.instance import Instance, Work
-from envport.types import Observation, Task
+from envport.types import LegalCall, Observation, Task
 
 __all__ = ["SCORING", "InlineRuntime", "ThreadRuntime", "check_player_code", "overdue"]
 
@@ -143,8 +145,8 @@ class _InlineWorker:
         self._workers = workers
         workers.add(self)
 
-    async def reset(self, *, seed: int, task: Task | None) -> Observation:
-        work = self._instance.reset(seed=seed, task=task)
+    async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
+        work = self._instance.reset(seed=seed, task=task, secrets=secrets)
         with contained():
             return first_observation(
                 await self._timed(work, "reset()", "Resetting the environment", self._bounds.reset_seconds)
@@ -154,6 +156,11 @@ class _InlineWorker:
         work = self._instance.call(tool, arguments, progress)
         with contained():
             return StepResult.of(await self._timed(work, tool, "The call", self._bounds.call_seconds))
+
+    async def legal_calls(self) -> list[LegalCall] | None:
+        with contained():
+            work = self._instance.legal_calls()
+            return legal_calls_of(await self._timed(work, "legal_calls()", "legal_calls()", self._bounds.call_seconds))
 
     async def score(self) -> float | None:
         with contained():

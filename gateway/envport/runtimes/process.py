@@ -14,7 +14,7 @@ import anyio.to_thread
 from envport.environment import Environment
 from envport.errors import InvalidArguments, ToolError, UpstreamLost, WorkerLost
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker
+from envport.runtimes.base import NO_SECRETS, UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, legal_calls_of
 from envport.runtimes.cgroups import ControlGroups
 from envport.runtimes.descriptors import allow_descriptors
 from envport.runtimes.episode_process import EpisodeProcess
@@ -23,7 +23,7 @@ from envport.runtimes.frames import FrameError
 from envport.runtimes.local import SCORING, check_player_code, overdue
 from envport.runtimes.meters import Allowance, GroupMeter, TreeMeter
 from envport.runtimes.watchdog import Watchdog
-from envport.types import Observation, Task
+from envport.types import LegalCall, Observation, Task
 
 __all__ = ["EnvironmentBroke", "ProcessRuntime"]
 
@@ -156,11 +156,11 @@ class _ProcessWorker:
         self._score_overdue = partial(overdue, SCORING, bounds.score_seconds)
         self._reset_overdue = partial(overdue, "Making and resetting the environment", bounds.reset_seconds)
 
-    async def reset(self, *, seed: int, task: Task | None) -> Observation:
+    async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
         given = task.model_dump() if task is not None else None
         # Fail here if the task is not plain data, so that the environment never receives a changed task.
         json.dumps(given)
-        message = {"op": "reset", "seed": seed, "task": given}
+        message = {"op": "reset", "seed": seed, "task": given, "secrets": dict(secrets)}
         result = await self._ask(message, self._bounds.reset_seconds, self._reset_overdue)
         return result.observation
 
@@ -172,6 +172,16 @@ class _ProcessWorker:
             raise InvalidArguments("The arguments are nested too deeply to be checked.") from None
         except FrameError as error:
             raise InvalidArguments(f"The arguments are too large: {error}.") from None
+
+    async def legal_calls(self) -> list[LegalCall] | None:
+        answer = await self._process.ask({"op": "legal"}, self._bounds.call_seconds, self._call_overdue)
+        _refuse(answer)
+        try:
+            return legal_calls_of(answer.get("calls"))
+        except TypeError as error:
+            lost = WorkerLost("The environment's process broke the protocol.")
+            self._process.kill(lost)
+            raise lost from error
 
     async def score(self) -> float | None:
         return (await self._ask({"op": "score"}, self._bounds.score_seconds, self._score_overdue)).reward
