@@ -112,6 +112,18 @@ class SudokuEnvironment(Environment):
             raise ToolError(f"The cell in row {row}, column {column} is empty.")
         return Step(self._text_without(cell), reward=-self._worth(cell, self._board.pop(cell)))
 
+    def legal_calls(self) -> list[tuple[str, dict[str, int]]]:
+        """Every number that fits into an empty cell, and every number that can be taken back."""
+        calls: list[tuple[str, dict[str, int]]] = []
+        for cell in range(self._size * self._size):
+            place = {"row": cell // self._size + 1, "column": cell % self._size + 1}
+            if cell not in self._board:
+                taken = {self._board.get(peer) for peer in _peers(cell, self._size)}
+                calls += [("place", {**place, "number": it}) for it in range(1, self._size + 1) if it not in taken]
+            elif cell not in self._given:
+                calls.append(("clear", place))
+        return calls
+
     def _worth(self, cell: int, number: int) -> float:
         return float(self._solution[cell] == number) / (len(self._solution) - len(self._given))
 

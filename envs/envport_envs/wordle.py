@@ -23,6 +23,7 @@ from envport_envs.lazy_tasks import LazyTasks, held_out
 __all__ = ["WordleEnvironment"]
 
 _LETTERS = 5
+_SAMPLED_WORDS = 64
 _PROMPT = (
     "Play Wordle. A secret English word of five letters has been chosen, and you have {guesses} guesses. Call "
     "guess with an English word of five letters. The reply says of each letter: G (right letter, right place), "
@@ -112,6 +113,11 @@ class WordleEnvironment(Environment):
         rewards, information = self._game.close()
         view = self._game.state.game_state["player_view"]
         return Step(f"{view}\n{information[0]['reason']}", reward=float(rewards[0]), terminated=True)
+
+    def legal_calls(self) -> list[tuple[str, dict[str, str]]]:
+        """Some of the words, the same ones at the same turn."""
+        words = random.Random(self._game.state.turn).sample(_rules().word_list, _SAMPLED_WORDS)
+        return [("guess", {"word": word}) for word in words]
 
 
 def _reason(refusal: str) -> str:

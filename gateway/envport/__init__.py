@@ -7,6 +7,7 @@ every session plays an episode of its own.
 from envport.client import AsyncClient, Client
 from envport.environment import Environment, Progress, TaskSource, ToolDefinition, ToolHints, tool
 from envport.errors import EnvportError, ToolError, UpstreamLost
+from envport.player_code import PlayerCode, PlayerLimits, PlayerRun, Workspace
 from envport.types import Observation, Step, Task
 
 __all__ = [
@@ -15,6 +16,9 @@ __all__ = [
     "Environment",
     "EnvportError",
     "Observation",
+    "PlayerCode",
+    "PlayerLimits",
+    "PlayerRun",
     "Progress",
     "Step",
     "Task",
@@ -23,5 +27,6 @@ __all__ = [
     "ToolError",
     "ToolHints",
     "UpstreamLost",
+    "Workspace",
     "tool",
 ]

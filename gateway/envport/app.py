@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
@@ -23,6 +23,7 @@ from envport.http.routes import METRICS, PRINCIPAL_KEY, PROBES, ControlPlane, co
 from envport.mcp.surface import EPISODE_HEADER, Endpoint, McpSurface
 from envport.metrics import Metrics
 from envport.registry import EnvironmentDefinition
+from envport.surfaces import MAX_BODY, MountedSurfaces, SurfaceFactory
 from envport.telemetry.subject import principal_at_hand
 from envport.telemetry.tracing import caller_joined
 from envport.trajectories import TrajectoryStore
@@ -31,7 +32,6 @@ __all__ = ["Gateway"]
 
 logger = logging.getLogger(__name__)
 
-_MAX_BODY = 4 * 2**20
 _BLANKS = (b" ", b"\t")
 _OPENED_BY: dict[str, tuple[AccessScope, ...]] = {METRICS: ("metrics", "control")}
 
@@ -52,9 +52,11 @@ class Gateway:
         runtime: The runtime for all environments. If not given, each runs in the runtime that it declares.
         table: The table of episodes, if they run elsewhere. The table then has its own `limits`, `trajectories` and
             `runtime`.
+        surfaces: Further surfaces by name; see `envport.surfaces`.
 
     Raises:
-        ConfigurationError: Two environments have the same name, one cannot be served, or there is no environment.
+        ConfigurationError: Two environments have the same name, one cannot be served, there is no environment, or a
+            surface has a name that it cannot have.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Gateway:
         public_url: str | None = None,
         runtime: RuntimeKind | None = None,
         table: EpisodeTable | None = None,
+        surfaces: Mapping[str, SurfaceFactory] | None = None,
     ):
         self.access = access or Access()
         self._hosts = hosts or HostPolicy.for_binding("127.0.0.1")
@@ -82,13 +85,14 @@ class Gateway:
         self._mcp = McpSurface(self.table)
         self._metrics.look_at(self.table, episodes, lambda: self._mcp.sessions)
         self._plane = ControlPlane(self.table, self.access, self._metrics, public_url)
-        self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), _MAX_BODY)
-        self._entry: ASGIApp = self._http
+        self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), MAX_BODY)
+        self._surfaces = MountedSurfaces(surfaces or {}, self.table)
+        self._entry: ASGIApp = self._gate
         if self._hosts.origins:
             # CORS: a browser lets a page read answers only if their headers allow it. It also sends a preflight
             # request before a request with a token.
             self._entry = CORSMiddleware(
-                self._http,
+                self._gate,
                 allow_origins=sorted(self._hosts.origins),
                 allow_methods=["*"],
                 allow_headers=["*"],
@@ -102,9 +106,8 @@ class Gateway:
         elif scope["type"] == "http":
             await self._entry(scope, receive, send)
         else:
-            # There are no WebSocket endpoints. Closing before accepting answers 403.
-            await receive()
-            await send({"type": "websocket.close", "code": 1008})
+            # A WebSocket needs no CORS: the gate refuses pages of other origins.
+            await self._gate(scope, receive, send)
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -117,7 +120,8 @@ class Gateway:
             finally:
                 self._plane.ready = False
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _gate(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request or a WebSocket handshake. An answer before a WebSocket is accepted refuses it."""
         headers = _gate_headers(scope)
         if headers is None:
             await PlainTextResponse("A header that names who asks, or for what, is there twice", 400)(
@@ -130,19 +134,26 @@ class Gateway:
         if not self._hosts.allows_origin(headers.get("origin")):
             await PlainTextResponse("This gateway does not answer pages of that Origin", 403)(scope, receive, send)
             return
+        surface = self._surfaces.at(scope["path"])
         endpoint = Endpoint.of(scope["path"], headers.get("envport-episode"))
         try:
-            principal = self._admit(endpoint, scope["path"], headers.get("authorization"))
+            principal = self._admit(surface, endpoint, scope["path"], headers.get("authorization"))
         except (Unauthenticated, PermissionDenied) as error:
             await problem(error)(scope, receive, send)
             return
         if principal is None:
+            # A probe.
             await self._control(scope, receive, send)
             return
         token = principal_at_hand.set(principal.name)
         try:
             with caller_joined(scope["headers"]):
-                await self._serve(endpoint, principal, scope, receive, send)
+                if surface is not None:
+                    await self._surfaces.handle(surface, principal, scope, receive, send)
+                elif scope["type"] == "websocket":
+                    await PlainTextResponse("There is no WebSocket endpoint at this path", 404)(scope, receive, send)
+                else:
+                    await self._serve(endpoint, principal, scope, receive, send)
         finally:
             principal_at_hand.reset(token)
 
@@ -160,13 +171,17 @@ class Gateway:
         scope[PRINCIPAL_KEY] = principal
         await self._control(scope, receive, send)
 
-    def _admit(self, endpoint: Endpoint | None, path: str, authorization: str | None) -> Principal | None:
+    def _admit(
+        self, surface: str | None, endpoint: Endpoint | None, path: str, authorization: str | None
+    ) -> Principal | None:
         principal = self.access.authenticate(authorization)
         if principal is None:
             if endpoint is None and path in PROBES:
                 return None
             raise Unauthenticated("this gateway needs a token: Authorization: Bearer TOKEN")
-        if endpoint is None:
+        if surface is not None:
+            self._surfaces.require(principal)
+        elif endpoint is None:
             principal.require(*_OPENED_BY.get(path, ("control",)))
         else:
             principal.require_episode(endpoint.episode)
@@ -195,7 +210,7 @@ async def _received(receive: Receive) -> Receive | None:
     messages = [await receive()]
     size = len(messages[0].get("body", b""))
     # A body that is too large is passed on, to be refused.
-    while messages[-1].get("more_body", False) and size <= _MAX_BODY:
+    while messages[-1].get("more_body", False) and size <= MAX_BODY:
         messages.append(await receive())
         size += len(messages[-1].get("body", b""))
     if messages[-1]["type"] == "http.disconnect":

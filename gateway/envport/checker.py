@@ -11,9 +11,8 @@ import io
 import json
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import anyio
 import jsonschema
@@ -22,80 +21,24 @@ from mcp_types import ContentBlock
 from pydantic import TypeAdapter, ValidationError
 from referencing.jsonschema import EMPTY_REGISTRY
 
+from envport.check_report import CheckReport
 from envport.environment import Environment
 from envport.errors import InvalidArguments, InvalidEnvironment, InvalidRequest, ToolError
 from envport.registry import EnvironmentDefinition, load
-from envport.runtimes import StepResult, Worker, runtime_for
+from envport.runtimes import StepResult, Worker, limits_kept_by, runtime_for
 from envport.tools.sampling import ArgumentSampler
 from envport.tools.schema import ToolSpec, tools_of
-from envport.types import Observation, Task
+from envport.types import LegalCall, Observation, Task
 
-__all__ = ["CheckReport", "Finding", "check_environment", "examine"]
+__all__ = ["check_environment", "examine"]
 
 _SLOW_INLINE_SECONDS = 0.1
 _SAMPLED_TASKS = 50
+# The others are drawn from the schemas, because an environment has to stand those, too.
+_LEGAL_SHARE = 0.8
+_FEWEST_SAMPLES = 10
+_REJECTED_SHARE = 0.9
 _CONTENT = TypeAdapter[Any](ContentBlock)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A problem that the checker found.
-
-    Attributes:
-        level: `error` if the contract is broken; `warning` if the environment works but should be improved.
-        check: Name of the check.
-        message: What is wrong, and where.
-    """
-
-    level: Literal["error", "warning"]
-    check: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.level} [{self.check}] {self.message}"
-
-
-@dataclass(slots=True)
-class CheckReport:
-    """The report of the checker.
-
-    Attributes:
-        environment: Name of the environment.
-        findings: The problems that were found, without duplicates.
-        episodes: How many episodes were played.
-        calls: How many calls reached the environment.
-        refused: How many calls with bad arguments were tried.
-    """
-
-    environment: str
-    findings: list[Finding] = field(default_factory=list[Finding])
-    episodes: int = 0
-    calls: int = 0
-    refused: int = 0
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is no error; warnings do not count."""
-        return not any(finding.level == "error" for finding in self.findings)
-
-    def error(self, check: str, message: str) -> None:
-        """Add an error."""
-        self._add(Finding("error", check, message))
-
-    def warning(self, check: str, message: str) -> None:
-        """Add a warning."""
-        self._add(Finding("warning", check, message))
-
-    def _add(self, finding: Finding) -> None:
-        if finding not in self.findings:
-            self.findings.append(finding)
-
-    def __str__(self) -> str:
-        head = (
-            f"{self.environment}: {'passed' if self.ok else 'failed'} "
-            f"({self.episodes} episodes, {self.calls} calls, {self.refused} refused)"
-        )
-        return "\n".join([head, *(f"  {finding}" for finding in self.findings)])
 
 
 def check_environment(
@@ -135,13 +78,14 @@ async def examine(
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         spec = _spec(environment)
-        report = CheckReport(spec.name)
+        report = CheckReport(spec.name, limits_kept_by=limits_kept_by(spec.cls.runtime))
         _check_tools(spec, report)
         tasks = list(_check_splits(spec, report)) or [None]
         if report.ok:
             await _check_close(spec, report)
             for number, seed in enumerate(seeds):
                 await _Trial(spec, report, tasks[number % len(tasks)], seed, steps).run()
+            _check_coverage(report)
     if printed := output.getvalue():
         report.error("stdout", f"it printed {printed[:60]!r}: standard output belongs to the stdio transport")
     return report
@@ -157,7 +101,10 @@ def _spec(environment: str | type[Environment] | EnvironmentDefinition) -> Envir
 
 def _check_tools(spec: EnvironmentDefinition, report: CheckReport) -> None:
     if not spec.description:
-        report.warning("description", "the class has no docstring; players see it as the prompt where there is no task")
+        readers = (
+            "people see it in lists" if spec.instructions else "players see it as the prompt where there is no task"
+        )
+        report.warning("description", f"the class has no docstring; {readers}")
     for tool in spec.tools.values():
         _check_tool(tool, report)
     if json.loads(json.dumps(spec.listing)) != spec.listing:
@@ -261,6 +208,16 @@ async def _check_close(spec: EnvironmentDefinition, report: CheckReport) -> None
         await runtime.drain()
 
 
+def _check_coverage(report: CheckReport) -> None:
+    """Say so if the environment was hardly played: nothing is known of it then."""
+    if report.sampled >= _FEWEST_SAMPLES and report.rejected >= _REJECTED_SHARE * report.sampled:
+        report.error(
+            "coverage",
+            f"{report.rejected} of {report.sampled} sampled calls were refused, so the environment was hardly played: "
+            "say in legal_calls() which calls make sense, or narrow the schemas of the tools",
+        )
+
+
 class _Trial:
     """Plays one seed with two instances in turn. Between them, a third instance plays with another seed.
 
@@ -311,12 +268,20 @@ class _Trial:
 
     async def _step(self, first: Worker, second: Worker, noise: Worker) -> bool:
         """Make one call with each instance, and return whether the episode continues."""
-        name = self._rng.choice(list(self._tools))
-        try:
-            arguments = self._samplers[name].sample(self._rng)
-        except ValueError as error:
-            self._report.warning("sampling", f"tool {name!r} could not be tried: {error}")
-            return True
+        legal = await self._legal_calls(first, second)
+        if legal == []:
+            self._report.warning("legal_calls", "legal_calls() names no call, but the episode goes on")
+            return False
+        if legal is not None and self._rng.random() < _LEGAL_SHARE:
+            name, arguments = self._rng.choice(legal)
+        else:
+            legal = None
+            name = self._rng.choice(list(self._tools))
+            try:
+                arguments = self._samplers[name].sample(self._rng)
+            except ValueError as error:
+                self._report.warning("sampling", f"tool {name!r} could not be tried: {error}")
+                return True
         await self._call_badly(first, name, arguments)
         one = await self._call(first, name, arguments)
         await self._call(noise, name, arguments)
@@ -326,10 +291,36 @@ class _Trial:
         if one != two:
             self._differs(f"the reply of {name}({json.dumps(arguments)})", one, two)
             return False
+        self._report.sampled += 1
         if isinstance(one, str):
+            self._report.rejected += 1
+            if legal is not None:
+                call = f"{name}({json.dumps(arguments)})"
+                self._report.warning("legal_calls", f"legal_calls() names {call}, which is refused: {one}")
             return True
         self._check_observation(f"tool {name!r}", one.observation, self._tools[name])
         return not (one.terminated or one.truncated)
+
+    async def _legal_calls(self, first: Worker, second: Worker) -> list[LegalCall] | None:
+        """The calls that make sense now, as both instances say; `None` if the environment does not say."""
+        if self._spec.cls.legal_calls is Environment.legal_calls:
+            return None
+        try:
+            legal, again = await first.legal_calls(), await second.legal_calls()
+        except Exception as error:
+            self._report.error("legal_calls", f"legal_calls() fails: {_told(error)}")
+            return []
+        if legal != again:
+            self._report.error("legal_calls", "legal_calls() differs between two instances of the same task and seed")
+        for name, arguments in legal or ():
+            if name not in self._samplers:
+                self._report.error("legal_calls", f"legal_calls() names the tool {name!r}, which there is not")
+                return []
+            if not self._samplers[name].accepts(arguments):
+                call = f"{name}({json.dumps(arguments)})"
+                self._report.error("legal_calls", f"legal_calls() names {call}, which the tool's schema refuses")
+                return []
+        return legal
 
     async def _call(self, worker: Worker, name: str, arguments: dict[str, Any]) -> StepResult | str | None:
         """The result, the message of a `ToolError`, or `None` if the environment broke."""

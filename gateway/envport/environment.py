@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, overload
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, TypeVar, cast, get_args, overload
 
 from envport.errors import InvalidEnvironment
+from envport.player_code import PlayerCode
+from envport.secrecy import without_secrets
 from envport.types import Task
 
 __all__ = [
@@ -142,6 +146,16 @@ class ToolDefinition:
     hints: ToolHints = ToolHints()
 
 
+class _Undeclared:
+    """Stands where an instance has no `player_code`, and says why."""
+
+    def __get__(self, instance: Environment | None, owner: type[Environment]) -> Self:
+        if instance is None:
+            return self
+        how = "it is there from reset on" if owner.runs_player_code else "set runs_player_code = True in the class"
+        raise InvalidEnvironment(f"{owner.__qualname__} has no player_code: {how}")
+
+
 class Environment:
     """Base class of environments. An instance plays one episode.
 
@@ -154,15 +168,24 @@ class Environment:
 
     Attributes:
         version: Version of the environment's behaviour. Raise it when results are no longer comparable.
+        instructions: What a player is told to do where the task has no prompt of its own. If `None`, it is the class's
+            docstring without its sections.
         reward: Whether the episode's reward is the sum of the steps' rewards or the last one.
         runtime: How the environment is run, unless the gateway's settings override it: `inline` (cheap and never
             blocking, or async), `thread` (may block), or `process` (one process for each episode, for code that may use
             much CPU time, crash, hang or leak memory).
-        sandbox: Whether its processes run in a sandbox (bubblewrap): they have no network, and can write only to
-            their own `/tmp`. For `process` only.
         own_thread: Whether all sync methods of an instance, from the constructor to `close`, run in one thread that no
             other episode uses, as connections of sqlite and Playwright's sync API need it. For `thread` only; in a
             process of its own, it is always so.
+        sandbox: Whether each episode runs in a sandbox of its own, without network, in which it sees the interpreter,
+            the installed packages and what `sandbox_paths` and `sandbox_variables` name, and can write only to its
+            own `/tmp` and `/dev/shm`. For `process` only.
+        sandbox_paths: Files and folders that sandboxed episodes may read. A relative path begins at the folder of the
+            class's file, and `~` is the gateway's home.
+        sandbox_variables: Names of the gateway's environment variables that sandboxed episodes see.
+        runs_player_code: Whether it runs code that the player gives it. It then has `player_code`, and is refused at
+            the start where this machine cannot run such code. For `thread` and `process` only.
+        player_code: Runs code of the player in a sandbox that reaches neither the environment nor the gateway.
         max_episodes: Maximum number of live episodes, for example because a system that it uses has few seats. `None`
             for no limit of its own. The gateway's settings may override it.
         max_steps: An episode is truncated after this many tool calls; `None` for no limit.
@@ -176,16 +199,28 @@ class Environment:
         close_seconds: Seconds that `close` may take. After this, `process` ends the process, an async `close` is
             cancelled, and a thread is left running. A blocking `close` that runs `inline` cannot be stopped.
         memory_mb: Memory in MiB that an episode may use, without the memory that all episodes share; `None` for no
-            limit. Checked during calls, for `process` only.
+            limit. This and the following limits hold for `process` only, for all processes that the episode starts,
+            during calls and between them.
+        cpu_seconds: Seconds of CPU time that an episode may use; `None` for no limit.
+        max_processes: Processes and threads that an episode may have; `None` for 512 in a sandbox, and for no limit
+            elsewhere.
+        disk_mb: MiB that a sandboxed episode may write to `/tmp` and `/dev/shm` together.
         rng: Random generator. It is seeded from the episode's seed before each call of `reset`.
         prepared: What `prepare` yielded, from `reset` on. Do not modify it: other episodes have the same.
+        secrets: Secrets by name, such as keys of a system that the environment uses: those of its `envport.toml`, and
+            those that the episode was opened with. Set before `reset`. They are recorded, logged and shown nowhere,
+            except where the environment itself returns or prints them.
     """
 
     version: ClassVar[str] = "1"
+    instructions: str | None = None
     reward: ClassVar[Literal["sum", "last"]] = "sum"
     runtime: ClassVar[RuntimeKind] = "inline"
     sandbox: ClassVar[bool] = False
     own_thread: ClassVar[bool] = False
+    sandbox_paths: ClassVar[Sequence[str | os.PathLike[str]]] = ()
+    sandbox_variables: ClassVar[Sequence[str]] = ()
+    runs_player_code: ClassVar[bool] = False
     max_episodes: ClassVar[int | None] = None
     max_steps: int | None = None
     max_seconds: float | None = None
@@ -194,8 +229,13 @@ class Environment:
     score_seconds: float | None = 600.0
     close_seconds: float | None = 5.0
     memory_mb: float | None = None
+    cpu_seconds: float | None = None
+    max_processes: int | None = None
+    disk_mb: float = 256.0
     rng: random.Random
     prepared: Any = None
+    player_code = cast("PlayerCode", _Undeclared())
+    secrets: Mapping[str, str] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -213,6 +253,12 @@ class Environment:
             raise InvalidEnvironment(f"{cls.__qualname__}.sandbox needs runtime = 'process'")
         if cls.own_thread and cls.runtime == "inline":
             raise InvalidEnvironment(f"{cls.__qualname__}.own_thread needs runtime = 'thread'")
+        if cls.runs_player_code and cls.runtime == "inline":
+            raise InvalidEnvironment(
+                f"{cls.__qualname__}.runs_player_code needs runtime = 'process' or 'thread': "
+                "an inline environment must not block the gateway"
+            )
+        _check_sandbox(cls)
         _check_reset(cls)
         for method in ("score", "final_state"):
             if tool_hints(getattr(cls, method)) is not None:
@@ -277,6 +323,14 @@ class Environment:
         """The environment's tasks by split. Tasks are read by index, and never copied. No splits by default."""
         return {}
 
+    def legal_calls(self) -> Any:
+        """The calls that make sense now, as `(tool, arguments)` pairs; `None`, the default, if that is not known.
+
+        May be a sample if there are many, and may be async. The checker and the random policy draw from them. Players
+        are never shown them. The same task, seed and calls have to give the same ones, so do not draw from `self.rng`.
+        """
+        return None
+
     def tool_definitions(self) -> Sequence[ToolDefinition]:
         """Tools in addition to those marked with `@tool`, for tools that are known only when an instance is created."""
         return ()
@@ -297,6 +351,24 @@ class Environment:
             name can be called.
         """
         return None
+
+
+def _check_sandbox(cls: type[Environment]) -> None:
+    def refuse(attribute: str, allowed: str) -> NoReturn:
+        raise InvalidEnvironment(f"{cls.__qualname__}.{attribute} is {getattr(cls, attribute)!r}; allowed: {allowed}")
+
+    for attribute, what in (("sandbox_paths", "paths"), ("sandbox_variables", "names")):
+        if isinstance(getattr(cls, attribute), str | bytes):
+            refuse(attribute, f"a sequence of {what}")
+    if hidden := set(cls.sandbox_variables) - set(without_secrets(dict.fromkeys(cls.sandbox_variables, ""))):
+        raise InvalidEnvironment(
+            f"{cls.__qualname__}.sandbox_variables names {min(hidden)!r}, which is the gateway's own; "
+            "allowed: variables of the environment"
+        )
+    for attribute in ("memory_mb", "cpu_seconds", "max_processes", "disk_mb"):
+        value = getattr(cls, attribute)
+        if isinstance(value, int | float) and not value > 0:
+            refuse(attribute, "a number above 0, or None" if attribute != "disk_mb" else "a number above 0")
 
 
 def _check_reset(cls: type[Environment]) -> None:

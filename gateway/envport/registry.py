@@ -1,22 +1,24 @@
-"""Finds environments: by entry point, by `package.module:Class`, or by `./path/file.py:Class`."""
+"""Environments that can be served, and how a reference becomes one (see `envport.references`)."""
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
 import inspect
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from types import ModuleType
-from typing import Any, cast, get_type_hints
-from urllib.parse import parse_qsl
+from pathlib import Path
+from typing import Any, Protocol, cast
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json
 
+from envport.classes import find_class
 from envport.environment import Environment, TaskSource
+from envport.environment_file import EnvironmentFile
 from envport.errors import (
     ConfigurationError,
     EnvironmentNotFound,
@@ -25,18 +27,20 @@ from envport.errors import (
     UnknownEnvironment,
     UnknownTask,
 )
-from envport.modules import import_module, module_at
+from envport.given_options import OptionTypes
+from envport.modules import import_module
+from envport.references import ParsedReference, SchemeText, is_address
 from envport.scoring import Scorer
-from envport.tools.arguments import describe_allowed
 from envport.tools.schema import ToolSpec, documentation, progress_parameter
 from envport.tools.toolset import TaskTools, Toolset
 from envport.tools.writable import why_unwritable
 from envport.types import Task
 
-__all__ = ["GROUP", "EnvironmentDefinition", "installed", "load", "served"]
+__all__ = ["EnvironmentDefinition", "Scheme", "load", "schemes", "served"]
 
-GROUP = "envport.environments"
-"""The entry point group in which packages register their environments."""
+_SCHEMES = "envport.schemes"
+_RESERVED = ("http", "https")
+_INSPECTION_SECONDS = 300.0
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -48,18 +52,27 @@ class EnvironmentDefinition:
     Attributes:
         name: The name under which it is served.
         cls: The class.
-        options: The constructor's keyword arguments, validated.
+        options: The constructor's keyword arguments, validated. Clients of the control plane see them.
+        unshown_options: Further keyword arguments, which nobody sees, such as what a scheme found out about a foreign
+            system.
+        limits: Limits that replace those of the class, such as `max_steps`, by attribute.
+        secrets: Secrets of every episode, by name. An episode may be given others.
         scorer: Scores final states in place of the environment's own `score`; `None` if nothing from outside does.
     """
 
     name: str
     cls: type[Environment]
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    unshown_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    limits: Mapping[str, float] = field(default_factory=dict[str, float])
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     scorer: Scorer | None = None
 
     def make(self) -> Environment:
         """A new instance, for one episode."""
-        return self.cls(**self.options)
+        made = self.cls(**self.options, **self.unshown_options)
+        vars(made).update(self.limits)
+        return made
 
     @cached_property
     def prototype(self) -> Environment:
@@ -127,7 +140,14 @@ class EnvironmentDefinition:
     @cached_property
     def is_async(self) -> bool:
         """Whether any method of the class that the runtime calls is a coroutine function."""
-        methods = {"reset", "score", "final_state", "close", *(tool.method for tool in self.tools.values())}
+        methods = {
+            "reset",
+            "score",
+            "final_state",
+            "legal_calls",
+            "close",
+            *(tool.method for tool in self.tools.values()),
+        }
         if self.tools_vary:
             # A task may have a tool of its own, with any method.
             methods.update(dir(self.cls))
@@ -135,8 +155,29 @@ class EnvironmentDefinition:
 
     @cached_property
     def description(self) -> str:
-        """The docstring of the class, without its sections."""
+        """What people read about the environment: the docstring of the class, without its sections."""
         return documentation(self.cls)[0] if self.cls.__doc__ else ""
+
+    @cached_property
+    def instructions(self) -> str:
+        """What a player is told to do where the task has no prompt of its own.
+
+        Raises:
+            InvalidEnvironment: The environment's `instructions` are not text.
+        """
+        own: Any = self.prototype.instructions
+        if own is None:
+            return self.description
+        if not isinstance(own, str):
+            raise InvalidEnvironment(
+                f"environment {self.name!r}: instructions is a {type(own).__name__}; it has to be text for the player, "
+                "or None. If it is a tool, rename the method and mark it with @tool(name='instructions')"
+            )
+        return inspect.cleandoc(own)
+
+    def prompt(self, task: Task | None) -> str:
+        """What the player of a task is told to do."""
+        return task.prompt if task is not None and task.prompt else self.instructions
 
     @cached_property
     def splits(self) -> Mapping[str, TaskSource]:
@@ -155,11 +196,14 @@ class EnvironmentDefinition:
             InvalidOption: An option cannot be shown.
         """
         _ = self.listing, self.splits
-        if (why := why_unwritable(self.description)) is not None:
-            raise InvalidEnvironment(f"environment {self.name!r}: its docstring cannot be shown: {why}")
+        for what, text in (("docstring", self.description), ("instructions", self.instructions)):
+            if (why := why_unwritable(text)) is not None:
+                raise InvalidEnvironment(f"environment {self.name!r}: its {what} cannot be shown: {why}")
         for key, value in self.options.items():
-            if (why := why_unwritable(to_jsonable_python(value, fallback=repr))) is not None:
-                raise InvalidOption(f"environment {self.name!r}: option {key!r} cannot be shown: {why}")
+            try:
+                to_json(value)
+            except ValueError as error:
+                raise InvalidOption(f"environment {self.name!r}: option {key!r} cannot be shown: {error}") from None
 
     def num_tasks(self, split: str) -> int:
         """The number of tasks in a split.
@@ -238,19 +282,60 @@ def _as_task(item: Task | Mapping[str, Any], split: str, index: int) -> Task:
     return Task(id=str(item.get("id", f"{split}/{index}")), prompt=str(item.get("prompt") or ""), metadata=metadata)
 
 
-def installed() -> dict[str, EntryPoint]:
-    """The entry points of the environments that installed packages register, by name."""
-    return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
+class Scheme(Protocol):
+    """What a package registers under the entry point group `envport.schemes`, by the scheme as its name.
+
+    The definition has to name an importable class whose options are plain data, because episodes may run in other
+    processes. So a scheme inspects the foreign system once, and gives what it found to the class in
+    `unshown_options`. Import an extra in the module of the scheme, and raise `MissingExtra` if it is not installed.
+    """
+
+    def __call__(self, rest: str, /, **options: Any) -> EnvironmentDefinition | Awaitable[EnvironmentDefinition]:
+        """Make an environment of a reference. May be async, for a costly inspection.
+
+        Args:
+            rest: The text after the colon, without quotes.
+            **options: The options of the reference. A scheme declares them as keyword-only parameters with types;
+                others are refused.
+
+        Returns:
+            The environment. Its name is the one to serve it under if the reference gives no other.
+
+        Raises:
+            ConfigurationError: The rest names nothing that can be served.
+        """
+        ...
 
 
-def load(reference: str, name: str | None = None, score: str | None = None) -> EnvironmentDefinition:
+def schemes() -> dict[str, EntryPoint]:
+    """The entry points of the schemes that installed packages register, by scheme.
+
+    Raises:
+        ConfigurationError: Two packages register the same scheme.
+    """
+    found: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=_SCHEMES), key=lambda point: point.name):
+        other = found.setdefault(point.name, point)
+        if other.value != point.value:
+            raise ConfigurationError(
+                f"two packages register the scheme {point.name!r}: {other.value} and {point.value}; remove one of them"
+            )
+    return found
+
+
+def load(
+    reference: str, name: str | None = None, score: str | None = None, options: Mapping[str, Any] | None = None
+) -> EnvironmentDefinition:
     """Find an environment, and check that it can be served.
 
     Args:
-        reference: `NAME`, `package.module:Class` or `./path/file.py:Class`, optionally with options
-            (`catch?rows=8&columns=4`), optionally with another name to serve it under (`small=catch?rows=5`).
+        reference: What to load: `NAME`, `package.module:Class`, `./path/file.py:Class`, `scheme:rest` or
+            `./envport.toml:name`, optionally
+            with options (`catch?rows=8&columns=4`), optionally with another name to serve it under
+            (`small=catch?rows=5`). See `envport.references`.
         name: The name to serve it under. Overrides the name in the reference.
         score: Function that scores final states: `package.module:function` or `./path/file.py:function`.
+        options: Options as data, instead of those in the reference.
 
     Raises:
         EnvironmentNotFound: There is nothing at the reference.
@@ -258,114 +343,134 @@ def load(reference: str, name: str | None = None, score: str | None = None) -> E
         InvalidOption: An option is unknown or has a bad value.
         MissingExtra: The environment needs a package that is not installed.
     """
-    alias, target, query = _split_reference(reference)
-    cls, default_name = _resolve(target)
-    served = name or alias or default_name
-    if not _NAME.fullmatch(served):
-        raise ConfigurationError(
-            f"{served!r} cannot name an environment: use letters, digits, '.', '_' and '-', at most 64 of them"
+    parsed = ParsedReference.parse(reference)
+    if is_address(parsed.target):
+        raise EnvironmentNotFound(
+            f"{parsed.target} is an address, and a reference is needed here; a scheme precedes an address that it is "
+            "to use, as in mcp:http://host/mcp"
         )
-    scorer = Scorer.find(score) if score is not None else None
-    spec = EnvironmentDefinition(served, cls, _options(cls, served, query), scorer)
+    served = name or parsed.alias
+    if served is not None:
+        # Before the foreign system of a scheme is looked at.
+        _require_name(served)
+    if parsed.where.endswith(".toml"):
+        return _by_file(parsed, served, score, options)
+    known = schemes()
+    if parsed.may_have_scheme and parsed.where in known and parsed.where not in _RESERVED:
+        spec = _by_scheme(known[parsed.where], parsed, options)
+    else:
+        spec = _by_class(parsed, known, served, options)
+    if served is not None and served != spec.name:
+        spec = replace(spec, name=served)
+    if score is not None:
+        spec = replace(spec, scorer=Scorer.find(score))
+    _require_name(spec.name)
     spec.check()
     return spec
 
 
-def _split_reference(reference: str) -> tuple[str | None, str, str]:
-    head, _, query = reference.partition("?")
-    alias, equals, target = head.partition("=")
-    return (alias, target, query) if equals else (None, head, query)
+def _by_file(
+    parsed: ParsedReference, served: str | None, score: str | None, options: Mapping[str, Any] | None
+) -> EnvironmentDefinition:
+    target, query = parsed.plain()
+    path, _, name = target.partition(":")
+    if query or options is not None:
+        raise InvalidOption(f"the options of {name!r} are in {path}: give none in the reference")
+    table = EnvironmentFile.read(Path(path)).environment(name)
+    spec = load(table.reference, served or name, score or table.score, table.options)
+    return replace(spec, limits=table.limits, secrets=table.secrets)
 
 
-def _resolve(target: str) -> tuple[type[Environment], str]:
-    if ":" not in target:
-        points = installed()
-        if target not in points:
-            raise EnvironmentNotFound(
-                f"there is no environment {target!r}; installed: {', '.join(points) or 'none'}; "
-                "or give package.module:Class or ./path/file.py:Class"
-            )
-        point = points[target]
-        return _class(import_module(point.module), point.attr, point.value), target
-    where, _, attribute = target.rpartition(":")
-    module = module_at(where)
-    cls = _class(module, attribute, target)
-    return cls, _snake(cls.__name__)
-
-
-def _class(module: ModuleType, attribute: str, target: str) -> type[Environment]:
-    found = getattr(module, attribute, None)
-    if found is None:
-        candidates = [
-            key
-            for key, value in vars(module).items()
-            if isinstance(value, type) and issubclass(value, Environment) and value.__module__ == module.__name__
-        ]
-        raise EnvironmentNotFound(
-            f"{target}: there is no {attribute!r}; environments there: {', '.join(candidates) or 'none'}"
+def _require_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{name!r} cannot name an environment: use letters, digits, '.', '_' and '-', at most 64 of them; "
+            "another name can precede the reference: NAME=REFERENCE"
         )
-    if not (isinstance(found, type) and issubclass(found, Environment)):
-        raise InvalidEnvironment(f"{target} is not a subclass of envport.Environment")
-    return found
 
 
-def _snake(name: str) -> str:
-    stem = name.removesuffix("Environment").removesuffix("Env") or name
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", stem).lower()
-
-
-def _options(cls: type[Environment], name: str, query: str) -> dict[str, Any]:
-    """Parse and check constructor options.
-
-    The text of an option is converted to the parameter's type in pydantic's lax mode, as on a command line.
-    """
-    parameters = {
-        key: parameter
-        for key, parameter in inspect.signature(cls).parameters.items()
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    }
-    hints = get_type_hints(cls.__init__, include_extras=True)
-    known = {key: hints.get(key, str) for key in parameters}
-    options: dict[str, Any] = {}
-    for key, text in parse_qsl(query, keep_blank_values=True):
-        if key not in known:
-            allowed = ", ".join(f"{key} ({_allowed(hint)})" for key, hint in known.items()) or "none"
-            raise InvalidOption(f"environment {name!r} has no option {key!r}; its options are: {allowed}")
-        if key in options:
-            raise InvalidOption(f"environment {name!r}: option {key!r} is given twice")
-        options[key] = _parse(known[key], text, f"environment {name!r}: option {key!r}")
-    missing = [
-        key for key, parameter in parameters.items() if parameter.default is parameter.empty and key not in options
-    ]
-    if missing:
-        raise InvalidOption(f"environment {name!r} needs the options {', '.join(missing)}: {name}?{missing[0]}=...")
-    return options
-
-
-def _parse(hint: Any, text: str, where: str) -> Any:
-    adapter = _adapter(hint)
+def _by_class(
+    parsed: ParsedReference, known: Mapping[str, Any], served: str | None, given: Mapping[str, Any] | None
+) -> EnvironmentDefinition:
+    target, query = parsed.plain()
+    if parsed.may_have_scheme and not parsed.target.partition(":")[2].partition("?")[0].isidentifier():
+        raise EnvironmentNotFound(
+            f"there is no scheme {parsed.where!r}; installed: {', '.join(known) or 'none'}; install the package that "
+            "registers it, or give NAME, package.module:Class or ./path/file.py:Class"
+        )
     try:
-        return adapter.validate_strings(text)
-    except ValidationError:
-        pass
+        cls, default_name = find_class(target)
+    except EnvironmentNotFound as error:
+        if parsed.may_have_scheme and str(error) == f"there is no module {parsed.where!r}":
+            raise EnvironmentNotFound(f"{error}, and no scheme; installed: {', '.join(known) or 'none'}") from None
+        raise
+    name = served or default_name
+    types = OptionTypes.of_class(f"environment {name!r}", cls)
+    options = _options(types, query, given)
+    types.require(options, name)
+    return EnvironmentDefinition(name, cls, options)
+
+
+def _by_scheme(point: EntryPoint, parsed: ParsedReference, given: Mapping[str, Any] | None) -> EnvironmentDefinition:
+    scheme: Any = import_module(point.module)
+    for part in point.attr.split("."):
+        scheme = getattr(scheme, part)
+    types = OptionTypes.of_function(f"scheme {point.name!r}", scheme)
+    text = SchemeText.read(point.name, parsed.target.partition(":")[2], types.hints)
+    _refuse_ambiguity(point.name, text)
+    options = _options(types, text.query, given)
+    types.require(options, f'{point.name}:"..."')
+    made = _awaited(cast("Scheme", scheme)(text.rest, **options), point.name)
+    if not isinstance(made, EnvironmentDefinition):
+        raise InvalidEnvironment(f"scheme {point.name!r} gave {made!r}, not an EnvironmentDefinition")
+    return made
+
+
+def _options(types: OptionTypes, query: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    if given is None:
+        return types.from_text(query)
+    if query:
+        raise InvalidOption(f"{types.whose}: its options are given twice, after a question mark and as data")
+    return types.from_data(given)
+
+
+def _refuse_ambiguity(scheme: str, text: SchemeText) -> None:
+    """Refuse `scheme:Class` if a module of that name defines the class. Does not import the module."""
+    if text.quoted or not text.rest.isidentifier():
+        return
+    found = importlib.util.find_spec(scheme)
+    source = Path(found.origin) if found is not None and found.origin else None
+    if source is None or source.suffix != ".py":
+        return
+    if re.search(rf"^class {text.rest}\b", source.read_text("utf-8", "replace"), re.MULTILINE):
+        raise InvalidOption(
+            f"{scheme}:{text.rest} is both the scheme {scheme!r} and a class of the module {scheme!r}: write "
+            f'{scheme}:"{text.rest}" for the scheme, and {source}:{text.rest} for the class'
+        )
+
+
+def _awaited(made: Any, scheme: str) -> Any:
+    """The result of a scheme. If it is awaitable, waits for it in an event loop of its own."""
+    if not inspect.isawaitable(made):
+        return made
     try:
-        # Lists and nested values are written as JSON.
-        return adapter.validate_json(text)
-    except ValidationError:
-        raise InvalidOption(f"{where} is {text!r}; it has to be {_allowed(hint)}") from None
+        return _run(lambda: asyncio.run(_in_time(made)))
+    except TimeoutError:
+        raise ConfigurationError(
+            f"scheme {scheme!r} did not make an environment within {_INSPECTION_SECONDS:g} s"
+        ) from None
 
 
-def _adapter(hint: Any) -> TypeAdapter[Any]:
-    # A model, dataclass or TypedDict has its own configuration, and accepts no other.
+async def _in_time(made: Awaitable[Any]) -> Any:
+    async with asyncio.timeout(_INSPECTION_SECONDS):
+        return await made
+
+
+def _run(work: Callable[[], Any]) -> Any:
     try:
-        return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
-    except PydanticUserError:
-        return TypeAdapter(hint)
-
-
-def _allowed(hint: Any) -> str:
-    try:
-        schema = _adapter(hint).json_schema()
-    except PydanticUserError:
-        return str(getattr(hint, "__name__", hint))
-    return describe_allowed(schema, schema)
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return work()
+    # The caller runs an event loop, in which no other can run.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()

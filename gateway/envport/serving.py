@@ -27,6 +27,8 @@ from envport.episodes import EpisodeTable, Limits
 from envport.errors import ConfigurationError, InvalidAccess
 from envport.registry import EnvironmentDefinition
 from envport.runtimes.descriptors import allow_descriptors
+from envport.secrecy import hide_memory
+from envport.surfaces import MAX_BODY, installed_surfaces
 
 __all__ = ["RaySettings", "Service", "Settings"]
 
@@ -175,6 +177,7 @@ class Service:
             public_url=public_url,
             runtime=settings.runtime,
             table=table,
+            surfaces=installed_surfaces(),
         )
         self._table = self.gateway.table
         self._socket = _bind(settings.host, settings.port)
@@ -196,6 +199,8 @@ class Service:
         Args:
             on_started: Called once, when the gateway answers requests.
         """
+        # Its variables may hold tokens, and its memory does.
+        hide_memory()
         # Each connection needs a file descriptor.
         allow_descriptors()
         config = uvicorn.Config(
@@ -206,6 +211,7 @@ class Service:
             server_header=False,
             # The public address is a setting. Forwarding headers are not trusted, so they are not read.
             proxy_headers=False,
+            ws_max_size=MAX_BODY,
             backlog=_BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=self.settings.shutdown_seconds,

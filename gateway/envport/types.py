@@ -20,6 +20,8 @@ __all__ = [
     "EpisodeInfo",
     "EpisodeLimits",
     "FaultOwner",
+    "LegalCall",
+    "LegalCalls",
     "Observation",
     "OpenedEpisode",
     "Outcome",
@@ -37,6 +39,9 @@ ObservationT = TypeVar("ObservationT", default=Any)
 
 ContentBlock: TypeAlias = dict[str, Any]
 """One MCP content block in wire form, such as `{"type": "text", "text": "..."}` (MCP 2026-07-28, ContentBlock)."""
+
+LegalCall: TypeAlias = tuple[str, dict[str, Any]]
+"""A call that makes sense now: the tool's name and the arguments."""
 
 CALL_ID_KEY = "envport/call_id"
 """Key in `_meta` for the id of a tool call. A call with an id is played once, even if it is sent twice."""
@@ -120,7 +125,7 @@ class Task(_Wire):
 
     Attributes:
         id: Stable name, unique within its split.
-        prompt: The instructions for the player. If empty, the environment's description is used.
+        prompt: The instructions for the player. If empty, the environment's `instructions` are used.
         metadata: Any data that the environment, a reward function or a scorer needs. The player never sees it.
     """
 
@@ -271,6 +276,7 @@ class EpisodeInfo(_Wire):
         environment_seconds: Time spent inside the environment.
         resets: How often the episode was reset.
         fingerprint: Fingerprint of the episode's tool listing; empty if the machine that knew it was lost.
+        labels: What whoever opened it labelled it with, such as `run`, `group` and `sample`.
     """
 
     episode_id: str
@@ -292,6 +298,17 @@ class EpisodeInfo(_Wire):
     environment_seconds: float = 0.0
     resets: int = 0
     fingerprint: str = ""
+    labels: dict[str, str] = Field(default_factory=dict[str, str])
+
+
+class LegalCalls(_Wire):
+    """Which calls make sense in an episode now.
+
+    Attributes:
+        calls: The calls, or a sample of them; `None` if the environment does not say.
+    """
+
+    calls: list[LegalCall] | None = None
 
 
 class OpenedEpisode(_Wire):
@@ -352,7 +369,8 @@ class EnvironmentInfo(_Wire):
     Attributes:
         name: The name under which it is served.
         version: The environment's own version.
-        description: The author's description.
+        description: What it is, for people.
+        instructions: What a player is told to do where the task has no prompt.
         options: The options that it is served with.
         splits: Its splits, if it has tasks.
         limits: Limits on its episodes.
@@ -368,6 +386,7 @@ class EnvironmentInfo(_Wire):
     name: str
     version: str
     description: str
+    instructions: str
     options: dict[str, Any]
     splits: list[Split]
     limits: EpisodeLimits

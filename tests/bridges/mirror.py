@@ -213,3 +213,17 @@ class Held(Environment):
         self.called.set()
         assert self.let_go.wait(patient(30))
         return Step("held", reward=1.0)
+
+
+class Instructed(Environment):
+    """A guessing game."""
+
+    instructions = "Say something."
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return "ready"
+
+    @tool
+    def say(self, text: str) -> str:
+        """Say it."""
+        return text

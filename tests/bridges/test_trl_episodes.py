@@ -69,6 +69,11 @@ def test_an_environment_without_tasks_has_rows_of_seeds(place: Place):
     assert dataset["seed"][:] != place.spec("mirror", num_tasks=4, seed=1).train_dataset["seed"][:]
 
 
+def test_a_row_has_the_instructions_where_the_task_has_no_prompt():
+    (row,) = EnvironmentSpec("mirror:Instructed", num_tasks=1).train_dataset
+    assert row["prompt"] == [{"role": "user", "content": "Say something.\n\n"}]
+
+
 def test_reset_opens_the_episode_of_the_row(place: Place):
     spec = place.spec("guess", num_tasks=10)
     environment = spec.environment_factory()
@@ -121,12 +126,15 @@ def test_after_the_end_a_call_is_answered_as_over_mcp(place: Place):
 
 def test_arguments_that_break_the_schema_are_refused_before_they_are_sent(place: Place):
     environment = opened(place.spec("guess", num_tasks=10))
-    with pytest.raises(InvalidArguments, match=r"Argument 'number': 'seven' is not of type 'integer'.*an integer"):
-        environment.guess(number="seven")
-    with pytest.raises(InvalidArguments, match="'number' is a required property"):
-        environment.guess()
-    with pytest.raises(InvalidArguments, match=r"'force'.*this tool's arguments are: number"):
-        environment.guess(number=1, force=True)
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"number": "seven"}, "Argument 'number' is \"seven\"; it has to be an integer."),
+        ({}, "Argument 'number' is missing; it has to be an integer."),
+        ({"number": 1, "force": True}, "Argument 'force' is unknown; this tool's arguments are: number."),
+    ]
+    for arguments, words in refused:
+        with pytest.raises(InvalidArguments) as told:
+            environment.guess(**arguments)
+        assert str(told.value) == words == place.mcp_text(environment, "guess", arguments)
     with pytest.raises(InvalidArguments, match="Argument 'number' cannot be written as JSON"):
         environment.guess(number=float("nan"))
     assert (environment.steps, environment.errors) == (0, 4)

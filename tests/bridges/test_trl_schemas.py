@@ -12,9 +12,11 @@ from corpus import CORPUS, Entry
 from tiny_model import calls, make_tokenizer
 from trl.chat_template_utils import add_response_schema, parse_response
 
-from envport.errors import ConfigurationError, MissingExtra
-from envport.registry import installed
+from envport.classes import installed
+from envport.errors import ConfigurationError, InvalidArguments, MissingExtra
+from envport.registry import load
 from envport_bridges.trl import EnvironmentSpec
+from envport_bridges.trl.arguments import ArgumentSchema
 from envport_bridges.trl.classes import environment_class
 from envport_bridges.trl.contract import KNOWN_TRL, takes_explicit_tools, trl_version
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, ScoredEnvironment
@@ -218,3 +220,21 @@ def test_every_built_in_environment_is_shown_exactly(name: str, tokenizer: Any):
         assert same(tool["function"]["parameters"], listed["inputSchema"])
     environment.reset(**spec.train_dataset[0])
     assert environment.outcome is None
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("choose", {"size": "klein"}),
+        ("choose", {}),
+        ("plan", {"trip": {"stops": [{"place": 1}]}, "urgent": "ja", "more": 1}),
+        ("either", {"value": [1, "ü"]}),
+        ("either", {"value": {}}),
+        ("count_nodes", {"tree": {"value": 1, "children": [{"value": "x"}]}}),
+    ],
+)
+def test_arguments_are_refused_in_the_gateway_s_words(name: str, arguments: dict[str, Any]):
+    tool = load("showcase").tools[name]
+    with pytest.raises(InvalidArguments) as refused:
+        tool.bind(arguments)
+    assert ArgumentSchema(tool.input_schema).problems(arguments) == str(refused.value)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx2
 import pytest
-from command_line import TOKEN, Served, envport, player, refused, text
+from command_line import SECONDS, TOKEN, Served, envport, player, refused, text
 
 MODES = ["auto", "legacy"]
 
@@ -68,9 +71,33 @@ def test_the_greeting_says_what_is_served_and_what_to_do_next(gateway: Served):
     assert re.search(r"^  counter +Counts up from 1", gateway.greeting, re.MULTILINE)
     attach = f"  claude mcp add --transport http catch {gateway.url}/environments/catch/mcp\n"
     assert attach in gateway.greeting
-    assert f"  envport play catch --url {gateway.url}\n" in gateway.greeting
+    said = "There are no tokens. An agent too may open and reset episodes, and read rewards"
+    assert gateway.greeting.count(said) == 1
     assert f"  {gateway.url}/docs\n" in gateway.greeting
     assert httpx2.get(f"{gateway.url}/docs").status_code == 200
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_the_commands_that_are_printed_work_in_a_shell_in_any_folder(found: bool, tmp_path: Path):
+    scripts = str(Path(sys.executable).parent)
+    others = [folder for folder in os.environ["PATH"].split(":") if folder != scripts]
+    path = ":".join([scripts, *others] if found else others)
+    with Served("catch", PATH=path) as served:
+        (play,) = re.findall(r"^  (.*envport play catch --url .*)$", served.greeting, re.MULTILINE)
+        (attach,) = re.findall(r"\(for other clients: (.* attach) NAME (--url .*)\):$", served.greeting, re.MULTILINE)
+        assert play.startswith("envport ") == found
+        for command, shown in ((play, "Tools:"), (f"{attach[0]} catch {attach[1]}", "mcpServers")):
+            done = subprocess.run(
+                ["sh", "-c", command],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                env={"PATH": path, "HOME": str(tmp_path)},
+                cwd=tmp_path,
+                check=False,
+            )
+            assert (done.returncode, shown in done.stdout) == (0, True), done.stderr
 
 
 def test_without_references_all_that_can_be_loaded_is_served_and_the_rest_explained(broken_package: Path):
@@ -147,6 +174,7 @@ def test_told_so_in_so_many_words_it_lets_everybody_in_by_its_names_only():
         foreign = {"Host": "gateway.test", "Origin": "https://elsewhere.test"}
         assert httpx2.get(f"{address}/environments", headers=foreign).status_code == 403
         assert "Whoever reaches this address" in served.log
+        assert "An agent too may open and reset episodes" in served.log
 
 
 def test_origins_of_web_pages_are_let_in_by_name():
@@ -166,6 +194,7 @@ async def test_with_tokens_every_request_needs_one(secured: Served):
     url = f"{secured.url}/environments/counter/mcp"
     assert "--header 'Authorization: Bearer ${ENVPORT_TOKEN}'" in secured.greeting
     assert TOKEN not in secured.greeting + secured.log
+    assert "no tokens" not in secured.greeting + secured.log
     assert httpx2.post(url, json={}).status_code == 401
     assert httpx2.get(f"{secured.url}/environments").status_code == 401
     assert httpx2.get(f"{secured.url}/healthz").status_code == 200

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import re
+import time
 from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, Field
+from patience import patient
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from envport import Environment, Task, ToolDefinition, tool
 from envport.errors import InvalidArguments
@@ -19,6 +22,21 @@ from envport.tools.schema import tools_of
 class Address(BaseModel):
     street: str
     number: int = Field(ge=1)
+
+
+class Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    side: int
+
+
+class Disc(BaseModel):
+    kind: Literal["disc"]
+    radius: float
+
+
+class Square(BaseModel):
+    kind: Literal["square"]
+    side: float
 
 
 def _odd(value: int) -> int:
@@ -49,6 +67,13 @@ class Picky(Environment):
         either: int | list[float] | Address | None = None,
         prices: dict[str, int] = {},  # noqa: B006 - never changed
         pair: tuple[int, str] = (1, "a"),
+        closed: Closed | None = None,
+        shape: Disc | Square | None = None,
+        deep: list[dict[str, list[Address]]] = [],  # noqa: B006 - never changed
+        codes: list[Annotated[str, Field(pattern="^[a-z]$")]] = [],  # noqa: B006 - never changed
+        days: list[datetime.date] = [],  # noqa: B006 - never changed
+        odds: list[Annotated[int, AfterValidator(_odd)]] = [],  # noqa: B006 - never changed
+        size: Literal["groß", "größe"] = "groß",
     ) -> str:
         raise AssertionError("the environment was touched")
 
@@ -81,18 +106,56 @@ ROWS = [
     ("a pattern", "act", {"name": "A"}, ["'name'", '"A"', "matching ^[a-z]+$"]),
     ("too long", "act", {"name": "abcd"}, ["'name'", '"abcd"', "at most 3 characters"]),
     ("too many items", "act", {"tags": ["a", "b", "c"]}, ["'tags'", "with at most 2 items"]),
-    ("inside a list", "act", {"tags": ["a", 2]}, ["'tags' at 1", "is 2", "whose items are each a string"]),
-    ("inside a model", "act", {"address": {"street": "x", "number": 0}}, ["'address'", "number", "is 0", "greater"]),
+    ("inside a list", "act", {"tags": ["a", 2]}, ["'tags' at 1 is 2; it has to be a string."]),
+    (
+        "inside a model",
+        "act",
+        {"address": {"street": "x", "number": 0}},
+        ["'address' at number is 0; it has to be an integer at least 1."],
+    ),
     (
         "missing inside",
         "act",
         {"address": {"number": 1}},
-        ["'address' at street is missing", "the keys street, number"],
+        ["'address' at street is missing; it has to be a string."],
     ),
     ("no branch of a union", "act", {"either": "x"}, ["'either' is \"x\"", "an integer or an array", "or null"]),
-    ("within a branch", "act", {"either": {"street": "x", "number": 0}}, ["'either' at number is 0"]),
-    ("inside a mapping", "act", {"prices": {"tea": "dear"}}, ["'prices' at tea", "whose values are each an integer"]),
-    ("a short tuple", "act", {"pair": [1]}, ["'pair' at 1 is missing", "in this order, an integer, a string"]),
+    (
+        "within a branch",
+        "act",
+        {"either": {"street": "x", "number": 0}},
+        ["'either' at number is 0; it has to be an integer at least 1."],
+    ),
+    ("inside a mapping", "act", {"prices": {"tea": "dear"}}, ["'prices' at tea is \"dear\"; it has to be an integer."]),
+    ("a short tuple", "act", {"pair": [1]}, ["'pair' is [1]", "in this order, an integer, a string"]),
+    ("an unknown key inside", "act", {"closed": {"side": 1, "x": 2}}, ["'closed' at x is unknown", "there are: side"]),
+    (
+        "one of two kinds",
+        "act",
+        {"shape": {"kind": "disc", "radius": "1"}},
+        ["'shape' at radius is \"1\"", "a number."],
+    ),
+    ("neither kind", "act", {"shape": {"kind": "line"}}, ["'shape' at kind is \"line\"", 'exactly "disc"', '"square"']),
+    (
+        "deep",
+        "act",
+        {"deep": [{"a": [{"street": "x", "number": None}]}]},
+        ["'deep' at 0.a.0.number is null", "an integer"],
+    ),
+    (
+        "a pattern inside",
+        "act",
+        {"codes": ["a", "B"]},
+        ["'codes' at 1 is \"B\"; it has to be a string matching ^[a-z]$."],
+    ),
+    (
+        "a date inside",
+        "act",
+        {"days": ["2026-13-01"]},
+        ["'days' at 0 is \"2026-13-01\"; it has to be", "the format date"],
+    ),
+    ("its own check inside", "act", {"odds": [1, 2]}, ["'odds' at 1 is 2", "it has to be odd", "an integer."]),
+    ("not ASCII", "act", {"size": "größer 日本"}, ["'size' is \"größer 日本\"", 'one of "groß", "größe"']),
     ("not a multiple", "act", {"half": 0.7}, ["'half'", "0.7", "a multiple of 0.5"]),
     ("the author's own check", "act", {"odd": 2}, ["'odd'", "is 2", "it has to be odd"]),
     ("missing", "needs", {"first": 1}, ["'second' is missing", "an integer"]),
@@ -193,3 +256,76 @@ def test_whatever_is_sent_is_taken_or_refused_in_words(arguments: dict[str, Any]
     for spec in TOOLS.values():
         with contextlib.suppress(InvalidArguments):
             spec.bind(arguments)
+
+
+WORDS = [f"wort-{number}-größe" for number in range(5_000)]
+
+
+class Wordy(Environment):
+    def reset(self, *, seed: int, task: Task | None) -> None: ...
+
+    @tool
+    def guess(self, word: Literal[*WORDS], more: list[Literal[*WORDS]] = []) -> None: ...  # type: ignore[valid-type]  # noqa: B006
+
+    def foreign(self, name: str, arguments: Any) -> None: ...
+
+    def tool_definitions(self) -> list[ToolDefinition]:
+        either = {"anyOf": [{"const": word} for word in WORDS]}
+        keys = {"type": "object", "properties": {word: {"type": "string"} for word in WORDS}}
+        schema = {"properties": {"word": {"enum": WORDS}, "either": either, "keys": keys}}
+        return [ToolDefinition("foreign", schema, "foreign")]
+
+
+WORDY = tools_of(Wordy())
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("guess", {"word": "x"}),
+        ("guess", {"word": WORDS[0], "more": ["x"]}),
+        ("foreign", {"word": "x" * 10_000}),
+        ("foreign", {"either": "x"}),
+        ("foreign", {"keys": 1}),
+    ],
+)
+def test_messages_stay_short_however_much_is_allowed(name: str, arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        WORDY[name].bind(arguments)
+    message = str(caught.value)
+    assert len(message) < 1_500
+    assert "wort-1-größe" in message
+    assert re.search(r" and \d,\d{3} more", message)
+
+
+def test_explaining_does_not_run_a_pattern_that_a_player_can_make_slow() -> None:
+    class Slow(Environment):
+        def reset(self, *, seed: int, task: Task | None) -> None: ...
+
+        @tool
+        def name(self, name: Annotated[str, Field(pattern="^(a+)+$")], count: int = 1) -> None: ...
+
+    began = time.perf_counter()
+    with pytest.raises(InvalidArguments, match="'count'"):
+        tools_of(Slow())["name"].bind({"name": "a" * 200 + "!", "count": "x"})
+    assert time.perf_counter() - began < patient(5)
+
+
+def test_foreign_schemas_get_the_same_words() -> None:
+    class Foreign(Lenient):
+        def tool_definitions(self) -> list[ToolDefinition]:
+            return [ToolDefinition("foreign", TOOLS["act"].input_schema, "foreign")]
+
+    bind = tools_of(Foreign())["foreign"].bind
+    compared = 0
+    for name, tool_name, arguments, _ in ROWS:
+        # Only pydantic knows these.
+        own = {"the author's own check", "its own check inside", "a date inside", "NaN", "infinity", "a lone surrogate"}
+        if tool_name == "act" and name not in own:
+            with pytest.raises(InvalidArguments) as here:
+                TOOLS["act"].bind(arguments)
+            with pytest.raises(InvalidArguments) as there:
+                bind(arguments)
+            assert str(here.value) == str(there.value)
+            compared += 1
+    assert compared > 25

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from envport import Environment, Observation, Step, Task, ToolDefinition, ToolError, tool
-from envport.checker import CheckReport, check_environment, examine
+from envport.check_report import CheckReport
+from envport.checker import check_environment, examine
 from envport.errors import EnvironmentNotFound, InvalidEnvironment
 
 
@@ -239,7 +240,9 @@ def test_refusing_in_words_is_no_breach() -> None:
         @tool
         def act(self, x: int) -> str:
             """Act."""
-            raise ToolError(f"not {x}")
+            if x % 2:
+                raise ToolError(f"not {x}")
+            return "even"
 
     assert check_environment(Refuses).findings == []
 

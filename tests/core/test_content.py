@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import AudioContent, ContentBlock, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
-from pydantic import BaseModel, Field, RootModel, TypeAdapter
+from pydantic import BaseModel, Field, RootModel, TypeAdapter, field_serializer
 
 from envport import Observation
 from envport.tools.content import observe, text_block
@@ -48,6 +52,32 @@ class Point(BaseModel):
 class Pair:
     left: int
     right: Point
+
+
+class Room(BaseModel):
+    doors: set[str] = Field(serialization_alias="ways")
+    exits: frozenset[int] = frozenset({10, 9, 2})
+    ranked: set[str] = {"low", "high", "mid"}
+    counted: set[str] = {"a", "b"}
+    open: bool = False
+
+    @field_serializer("open", when_used="json")
+    def _in_words(self, value: bool) -> str:
+        return "yes" if value else "no"
+
+    @field_serializer("ranked")
+    def _by_rank(self, value: set[str]) -> list[str]:
+        return [name for name in ("low", "mid", "high") if name in value]
+
+    @field_serializer("counted", when_used="json")
+    def _in_number(self, value: set[str]) -> int:
+        return len(value)
+
+
+@dataclass
+class House:
+    rooms: list[Room]
+    pairs: set[frozenset[str]]
 
 
 def text(value: str) -> dict[str, Any]:
@@ -170,3 +200,48 @@ def test_any_data_can_be_sent(value: dict[str, str]) -> None:
 
 def test_the_text_of_an_observation_is_its_text_blocks() -> None:
     assert observe(["a", PNG, "b"]).text == "a\nb"
+
+
+SETS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_content import House, Room
+from envport.tools.content import observe
+house = House([Room(doors={"east", "north", "west", "south"})], {frozenset({"a", "b"}), frozenset({"c", "aa"})})
+print(observe({"house": house, "mixed": ({1, "a", None, (2, 1), 0.5},), "n": 1}).content[0]["text"])
+"""
+
+
+def test_sets_have_the_same_order_in_every_process() -> None:
+    shown = {
+        subprocess.run(
+            [sys.executable, "-c", SETS, str(Path(__file__).parent)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    (one,) = shown
+    assert json.loads(one) == {
+        "house": {
+            "rooms": [
+                {
+                    "ways": ["east", "north", "south", "west"],
+                    "exits": [2, 9, 10],
+                    "ranked": ["low", "mid", "high"],
+                    "counted": 2,
+                    "open": "no",
+                }
+            ],
+            "pairs": [["a", "b"], ["aa", "c"]],
+        },
+        "mixed": [[0.5, 1, "a", [2, 1], None]],
+        "n": 1,
+    }
+
+
+def test_a_set_alone_is_no_observation() -> None:
+    with pytest.raises(TypeError, match="an observation cannot be a set; allowed: text"):
+        observe({"a", "b"})

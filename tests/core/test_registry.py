@@ -12,6 +12,7 @@ import pytest
 
 from envport import Environment, Task, ToolDefinition
 from envport.app import Gateway
+from envport.classes import installed
 from envport.episodes import resolve
 from envport.errors import (
     ConfigurationError,
@@ -20,7 +21,7 @@ from envport.errors import (
     InvalidOption,
     UnknownTask,
 )
-from envport.registry import EnvironmentDefinition, installed, load
+from envport.registry import EnvironmentDefinition, load
 from envport.types import Choice
 
 FILE = '''
@@ -265,6 +266,15 @@ def documented(text: str) -> type[Environment]:
 def test_what_cannot_be_shown_to_clients_is_refused_at_the_start(cls: type[Environment], said: str) -> None:
     with pytest.raises(InvalidEnvironment, match=said):
         Gateway([EnvironmentDefinition("one", cls)])
+
+
+def test_options_that_cannot_be_shown_are_refused_at_the_start() -> None:
+    cls = type("Free", (listed("look"),), {"__init__": lambda self, it=None: None})
+    for fine in (float("inf"), float("nan"), Path("a"), datetime.date(2026, 1, 1), {"a": [None]}):
+        Gateway([EnvironmentDefinition("one", cls, {"it": fine})])
+    for bad in ("a\udc80", b"\xff", object()):
+        with pytest.raises(InvalidOption, match="environment 'one': option 'it' cannot be shown: "):
+            Gateway([EnvironmentDefinition("one", cls, {"it": bad})])
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from envport.episodes.states import NEXT
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md"]
-PAGES += [str(path.relative_to(ROOT)) for path in ROOT.glob("bridges/**/*.md")]
+PAGES += [str(path.relative_to(ROOT)) for part in ("gateway", "bridges") for path in ROOT.glob(f"{part}/**/*.md")]
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+ISOLATION = (ROOT / "gateway/envport/runtimes/ISOLATION.md").read_text()
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -32,7 +33,7 @@ def test_the_names_in_the_architecture_are_in_the_code():
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     for name in re.findall(r"`([A-Z_]\w+)(?:\.(\w+))?`", ARCHITECTURE):
         assert all(re.search(rf"\b{part}\b", source) for part in name if part), name
-    for name in re.findall(r"`(test_\w+)`", ARCHITECTURE):
+    for name in re.findall(r"`(test_\w+)`", ARCHITECTURE + ISOLATION):
         assert f"def {name}(" in tests, name
 
 

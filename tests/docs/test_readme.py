@@ -13,7 +13,9 @@ import httpx2
 import pytest
 from command_line import command
 from harness import running
+from opening import open_episode
 from patience import patient
+from runtimes import play, serving
 
 from envport import Client
 from envport.access import Access
@@ -93,12 +95,14 @@ def test_the_control_plane_s_block_runs():
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)")
-def test_the_environment_that_may_crash_is_one(tmp_path: Path):
-    assert "sandbox = True" in PYTHON[1]
+async def test_the_environment_that_runs_its_players_code_takes_a_crash_for_an_observation(tmp_path: Path):
     (tmp_path / "risky.py").write_text(PYTHON[1])
-    done = envport("play", "./risky.py:Risky", cwd=tmp_path, stdin="6 * 7\n")
-    assert done.returncode == 0, done.stderr
-    assert "42" in done.stdout
+    async with serving(load(f"{tmp_path}/risky.py:Risky")) as episodes:
+        episode = await open_episode(episodes, "risky")
+        assert "ZeroDivisionError" in await play(episode, "run", code="1 / 0")
+        assert "SIGKILL" in await play(episode, "run", code="import os; os.kill(os.getpid(), 9)")
+        assert episode.outcome is None
+        assert (await episode.call("submit", {"code": "print(101)"})).reward == 1.0
 
 
 def test_the_line_that_evaluates_runs(tmp_path: Path):

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 
 from envport.checker import check_environment
-from envport.registry import installed
+from envport.classes import installed
 
 NEEDS = {"wordle": "textarena", "catch?render=image": "PIL", "catch?render=both": "PIL"}
 REFERENCES = [

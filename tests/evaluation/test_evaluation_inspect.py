@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from harness import RunningGateway, running
 from inspect_ai.model import ChatMessageTool, ModelOutput
 from inspect_ai.tool import ToolCall
 from inspect_ai.util._json import json_schema_dump
+from player_environments import Hasty
 
 from envport.client import Client
 from envport.errors import EnvportError, InvalidAccess, InvalidOption, UnknownTask
@@ -315,3 +317,16 @@ def test_inspect_finds_the_task_by_its_name(gateway: RunningGateway):
 )
 def test_import_paths_from_before_the_move_still_work(before: str, now: str, name: str):
     assert getattr(importlib.import_module(before), name) is getattr(importlib.import_module(now), name)
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)")
+def test_an_episode_that_its_player_broke_is_scored_and_never_a_success():
+    def breaks(messages: list[Any], tools: list[Any]) -> ModelOutput:
+        return calls(("earn", {}), ("run", {"code": "while True: pass", "timeout": 1000.0}))
+
+    with secured(EnvironmentDefinition("hasty", Hasty)) as gateway:
+        result = result_of(address(gateway, "hasty"), model=scripted(breaks), num_tasks=1)
+    (one,) = result.played
+    assert (one.reward, one.success, one.outcome, one.fault) == (1.5, False, "deadline", "player")
+    assert (one.stopped, result.lost) == ("the episode was over", ())
+    assert result.faults() == {"player": 1, "environment": 0, "infrastructure": 0}

@@ -138,7 +138,8 @@ async def test_structured_results_say_their_schema_and_keep_it(served, era: Era)
 @pytest.mark.parametrize("era", ERAS)
 async def test_images_are_part_of_what_a_player_sees_first(served, era: Era):
     async with seat(served, "shared", era, "contents") as player:
-        assert [block.type for block in player.opening] == ["text", "text", "text", "image"]
+        assert [block.type for block in player.opening] == ["text", "image"]
+        assert player.opening[0].text.endswith("\n\nReturns what it is asked for.\n\nfirst")
     async with seat(served, "episode", era, "contents") as player:
         messages = (await player.client.get_prompt("task")).messages
         assert [message.content.type for message in messages] == ["text", "text", "image"]

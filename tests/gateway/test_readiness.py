@@ -13,6 +13,7 @@ from envport.access import Access
 from envport.clock import ManualClock
 from envport.errors import Draining
 from envport.registry import load
+from envport.runtimes import limits_kept_by
 
 TOKEN = "a-token-of-the-tests-0123456789"
 
@@ -67,13 +68,17 @@ def test_it_is_not_ready_while_an_environment_is_being_prepared(late: Path):
         assert (code, said["status"]) == (503, "preparing")
         assert said["reason"] == "1 of 2 environments are being prepared"
         assert said["environments"] == {
-            "late": {"status": "preparing", "reason": None},
-            "counter": {"status": "ready", "reason": None},
+            "late": {"status": "preparing", "reason": None, "limits_kept_by": None},
+            "counter": {"status": "ready", "reason": None, "limits_kept_by": None},
         }
         (late / "late").unlink()
         while (code := ready(gateway.url)[0]) != 200:
             assert code == 503
-        assert ready(gateway.url)[1]["status"] == "ready"
+        code, said = ready(gateway.url)
+        assert said["status"] == "ready"
+        environments = said["environments"]
+        assert isinstance(environments, dict)
+        assert environments["late"]["limits_kept_by"] == limits_kept_by("process")
 
 
 def test_it_is_not_ready_while_an_environment_cannot_be_run_and_tries_again(late: Path):
@@ -103,7 +108,8 @@ def test_who_has_no_token_is_told_no_names():
     access = Access.load({"ENVPORT_TOKEN": TOKEN})
     with running(load("counter"), access=access) as gateway:
         assert "environments" not in ready(gateway.url)[1]
-        assert ready(gateway.url, TOKEN)[1]["environments"] == {"counter": {"status": "ready", "reason": None}}
+        environments = ready(gateway.url, TOKEN)[1]["environments"]
+        assert environments == {"counter": {"status": "ready", "reason": None, "limits_kept_by": None}}
 
 
 def test_it_is_not_ready_once_new_episodes_are_refused():

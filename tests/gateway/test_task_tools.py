@@ -75,7 +75,7 @@ async def only_the_tasks_tools(seated: AbstractAsyncContextManager[Seat]):
         assert [tool.name for tool in (await player.client.list_tools()).tools] == TOOLS_OF["own"]
         with pytest.raises(MCPError, match="Unknown tool: subtract"):
             await player.call("subtract", {"a": 1, "b": 2})
-        assert texts(await player.call("peek"))[-1] == "peek {}"
+        assert texts(await player.call("peek"))[-1].endswith("peek {}")
         refused = await player.call("open", {"door": "green"})
         assert refused.is_error
         assert "red" in texts(refused)[0]

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from harness import ERAS, MODE, WAYS, Era, Raw, RunningGateway, Way, connect, seat, texts
+from harness import ERAS, MODE, WAYS, Era, Raw, RunningGateway, Way, connect, reply, seat, texts
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
@@ -25,7 +25,7 @@ async def test_clients_speak_the_era_that_the_test_says(gateway: RunningGateway,
 async def test_an_episode_keeps_its_state(gateway: RunningGateway, way: Way, era: Era):
     async with seat(gateway, way, era, "counter") as player:
         answers = [await player.call("count") for _ in range(3)]
-    assert [texts(answer)[-1] for answer in answers] == ["1", "2", "3"]
+    assert [reply(answer) for answer in answers] == ["1", "2", "3"]
     assert [answer.meta["envport/step"] for answer in answers] == [1, 2, 3]
 
 
@@ -36,7 +36,7 @@ async def test_what_breaks_the_schema_does_not_reach_the_environment(gateway: Ru
         refused = await player.call("count", {"by": 2})
         after = await player.call("count")
     assert refused.is_error
-    assert "'by' is unknown" in texts(refused)[-1]
+    assert "'by' is unknown" in reply(refused)
     assert texts(after) == ["2"]
 
 
@@ -45,7 +45,7 @@ async def test_an_unknown_tool_is_a_protocol_error(gateway: RunningGateway, way:
     async with seat(gateway, way, era, "counter") as player:
         with pytest.raises(MCPError) as refused:
             await player.call("no_such_tool")
-        assert texts(await player.call("count"))[-1] == "1"
+        assert reply(await player.call("count")) == "1"
     assert refused.value.error.code == -32602
     assert "no_such_tool" in refused.value.error.message
 
@@ -126,7 +126,7 @@ async def test_a_legacy_session_remembers_its_latest_episode(gateway: RunningGat
     async with Client(f"{gateway.url}/environments/counter/mcp", mode="legacy") as client:
         begun = await client.call_tool("count", {})
         assert texts(begun)[0].startswith("episode_id: ep_")
-        assert texts(begun)[-2:] == ["The counter is at 0.", "1"]
+        assert texts(begun)[-1].endswith("The counter is at 0.\n\nThe result of this call:\n\n1")
         assert texts(await client.call_tool("count", {})) == ["2"]
         await client.call_tool("start_episode", {})
         assert texts(await client.call_tool("count", {})) == ["1"]

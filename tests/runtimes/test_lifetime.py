@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
-from harness import running, seat, texts
+from harness import reply, running, seat, texts
 from opening import open_episode, start_over
 from patience import patient
 from runtime_environments import Blocking, Closing, Drawing, Everything, Faulty, Lingering, Slumbering, Stubborn
@@ -104,6 +104,7 @@ async def test_a_call_that_is_running_when_the_time_is_over_is_finished():
         assert result.truncated
         assert result.outcome is not None
         assert result.outcome.reason == "time_limit"
+        assert result.observation.text.endswith("\n\nThe episode is over. It was truncated at its limit of 60 s.")
         assert (episode.reward, episode.info().steps) == (1.0, 1)
         assert episodes.live == 0
 
@@ -189,7 +190,8 @@ async def test_a_close_that_holds_up_the_gateway_is_named(tmp_path: Path, caplog
     ) as episodes:
         episode = await open_episode(episodes, "slumbering")
         await episode.call("finish", {})
-    assert "environment slumbering blocked the event loop for 0." in caplog.text
+    assert "environment slumbering blocked the event loop, and with it every other episode, for 0." in caplog.text
+    assert "in close(). Make it async, or" in caplog.text
 
 
 def test_declarations_are_checked():
@@ -329,7 +331,7 @@ def test_nothing_survives_the_gateway(tmp_path: Path, number: signal.Signals):
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_stdio_is_not_disturbed_by_what_a_process_prints(era: Any):
     async with seat(None, "stdio", era, "everything", reference="runtime_environments:Printing") as player:  # type: ignore[arg-type]
-        assert texts(await player.call("shout", {"text": "noise\n"}))[-1:] == ["shouted"]
+        assert reply(await player.call("shout", {"text": "noise\n"})) == "shouted"
         assert texts(await player.call("say", {"text": "a"})) == ["a"]
 
 

@@ -1,63 +1,114 @@
-"""Environments that ask for a sandbox get out of it neither to the network nor to the disk."""
+"""A sandbox holds one episode: it gets out neither to the machine, nor to the gateway, nor to another episode."""
 
 import os
+import select
 import shutil
-import socket
-from pathlib import Path
+import signal
+import subprocess
+import sys
 
+import escapes
 import pytest
 from opening import open_episode
-from runtime_environments import Boxed, Greedy, Nosy
+from patience import patient
+from runtime_environments import Nosy, Prisoner
 from runtimes import descendants, play, serving
+from users import SUPPORT, USERS, run_as_nobody, run_without_namespaces
 
-from envport.errors import EpisodeFailed
+from envport.errors import ConfigurationError, EpisodeFailed, EpisodeOver, InvalidEnvironment
 from envport.registry import EnvironmentDefinition
-
-BOXED = EnvironmentDefinition("boxed", Boxed)
-
-needs_bubblewrap = pytest.mark.skipif(
-    shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"
-)
+from envport.runtimes.cgroups import ControlGroups
+from envport.runtimes.origin import Origin
+from envport.runtimes.sandbox_plan import SandboxPlan
 
 
-def left(paths: list[str]) -> list[str]:
-    return [path for path in paths if Path(path).exists()]
+async def run(user: str, function: str, *arguments: str) -> None:
+    """Run a body of `escapes`: here, or as an ordinary user if this one is root."""
+    if user == "ordinary" and os.geteuid() == 0:
+        run_as_nobody("escapes", function, *arguments)
+    else:
+        await getattr(escapes, function)(*arguments)
 
 
-@needs_bubblewrap
-async def test_a_sandboxed_episode_reaches_neither_the_network_nor_the_disk():
-    marks = [f"{folder}/envport-sandbox-mark" for folder in ("/tmp", "/var", Path(__file__).parent)]
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        async with serving(BOXED) as episodes:
-            one, other = [await open_episode(episodes, "boxed") for _ in range(2)]
-            assert [await play(one, "write", path=path) for path in marks] == ["written", "OSError", "OSError"]
-            assert await play(one, "connect", port=server.getsockname()[1]) != "connected"
-            # Bubblewrap's own, the zygote, and the two episodes.
-            assert int(await play(one, "processes")) <= 5
-            with pytest.raises(EpisodeFailed, match="SIGSEGV"):
-                await one.call("die", {})
-            assert int(await play(other, "processes")) <= 4
-    assert not left(marks)
+@pytest.mark.parametrize("user", USERS)
+async def test_no_episode_gets_out_of_its_sandbox(user: str):
+    await run(user, "from_within")
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)")
+@pytest.mark.parametrize("user", USERS)
+async def test_a_player_can_be_locked_up_within_a_sandbox(user: str):
+    await run(user, "a_sandbox_in_a_sandbox")
+
+
+@pytest.mark.parametrize("user", USERS)
+async def test_what_an_episode_takes_is_counted_over_all_its_processes(user: str):
+    await run(user, "more_than_is_allowed", "groups" if user == "root" and ControlGroups.find() else "looking")
+
+
+async def test_a_gateway_hides_its_secrets_from_processes_of_its_own_user():
+    # From root, nothing can be hidden.
+    await run("ordinary", "a_gateway_hides_its_secrets")
+
+
+def test_nothing_survives_a_killed_gateway():
+    source = "import asyncio, escapes; asyncio.run(escapes.until_killed())"
+    environ = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, text=True
+    ) as gateway:
+        assert gateway.stdout is not None
+        assert gateway.stdout.readline() == "ready\n"
+        watched = [os.pidfd_open(pid) for pid, _ in descendants(gateway.pid)]
+        gateway.kill()
+    # What waits for the zygote, the zygote, two episodes, and what each has left behind.
+    assert len(watched) == 6
+    for pidfd in watched:
+        assert select.select([pidfd], [], [], patient(10))[0], "a process survived"
+        os.close(pidfd)
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["what waits for the zygote", "the zygote"])
+async def test_the_loss_of_the_zygote_ends_its_episodes_and_the_next_one_has_another(place: int):
+    async with serving(escapes.PRISONER) as episodes:
+        episode = await open_episode(episodes, "prisoner")
+        assert await escapes.attempt(episode, escapes.ORPHAN) == "None"
+        os.kill(descendants(os.getpid())[place][0], signal.SIGKILL)
+        with pytest.raises((EpisodeFailed, EpisodeOver)):
+            await escapes.attempt(episode, "import time; time.sleep(600)")
+        again = await open_episode(episodes, "prisoner")
+        assert await escapes.attempt(again, "result = 1") == "1"
     assert descendants(os.getpid()) == []
 
 
-@needs_bubblewrap
-async def test_memory_is_watched_in_a_sandbox_too():
-    greedy = EnvironmentDefinition("greedy", Greedy)
-    async with serving(greedy, memory_mb=64) as episodes:
-        episode = await open_episode(episodes, "greedy")
-        with pytest.raises(EpisodeFailed, match="more memory"):
-            await episode.call("eat", {"megabytes": 128})
+async def test_a_death_in_a_sandbox_is_known_by_its_cause(caplog: pytest.LogCaptureFixture):
+    async with serving(escapes.PRISONER) as episodes:
+        for code, said in (("ctypes.string_at(0)", "SIGSEGV"), ("os.abort()", "SIG"), ("os._exit(3)", "exit code 3")):
+            episode = await open_episode(episodes, "prisoner")
+            with pytest.raises(EpisodeFailed, match=said):
+                await escapes.attempt(episode, f"import ctypes, os, sys; print('last words', file=sys.stderr); {code}")
+            assert "last words" in caplog.text
+            caplog.clear()
 
 
-async def test_without_bubblewrap_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    monkeypatch.setenv("PATH", "")
-    async with serving(BOXED) as episodes:
-        with pytest.raises(EpisodeFailed):
-            await open_episode(episodes, "boxed")
-    assert "apt-get install bubblewrap" in caplog.text
+def test_what_a_sandbox_shows_is_checked():
+    missing = type("Missing", (Prisoner,), {"sandbox_paths": ("nowhere.txt",)})
+    with pytest.raises(ConfigurationError, match=r"sandbox_paths names 'nowhere\.txt', but there is no /"):
+        SandboxPlan.of(EnvironmentDefinition("missing", missing), Origin.of(escapes.PRISONER))
+    for attributes, said in (
+        ({"sandbox_variables": ("ENVPORT_TOKEN",)}, "'ENVPORT_TOKEN', which is the gateway's own"),
+        ({"sandbox_variables": "HOME"}, "allowed: a sequence of names"),
+        ({"sandbox_paths": "data"}, "allowed: a sequence of paths"),
+        ({"max_processes": 0}, "max_processes is 0; allowed: "),
+        ({"disk_mb": -1}, "disk_mb is -1; allowed: "),
+        ({"memory_mb": 0}, "memory_mb is 0; allowed: "),
+    ):
+        with pytest.raises(InvalidEnvironment, match=said):
+            type("Odd", (Prisoner,), attributes)
+
+
+def test_without_namespaces_it_says_what_to_allow():
+    run_without_namespaces("escapes", "without_namespaces")
 
 
 @pytest.mark.parametrize("name", ["ENVPORT_TOKEN", "ENVPORT_SECRET", "OTEL_EXPORTER_OTLP_HEADERS"])

@@ -159,6 +159,11 @@ def texts(result: Any) -> list[str]:
     return [block.text for block in result.content if block.type == "text"]
 
 
+def reply(result: Any) -> str:
+    """The text of a tool result, without the first observation that may come before it."""
+    return "\n".join(texts(result)).rpartition("The result of this call:\n\n")[2]
+
+
 class Raw:
     """MCP over plain HTTP, one request at a time, as a client without an SDK would send it."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import random
 import re
 import signal
-import socket
 import sys
 import threading
 import time
@@ -332,43 +332,37 @@ class Faulty(Environment):
         return "spoilt"
 
 
-class Boxed(Environment):
-    """Tries to get out of its sandbox."""
+class Prisoner(Environment):
+    """Tries whatever it is told, to get out of its sandbox."""
 
     runtime = "process"
     sandbox = True
+    sandbox_paths = ("../pages",)
+    sandbox_variables = ("OF_THE_ENVIRONMENT",)
+    max_processes = 64
+
+    def __init__(self, memory_mb: float | None = None, cpu_seconds: float | None = None):
+        self.memory_mb = memory_mb
+        self.cpu_seconds = cpu_seconds
 
     def reset(self, *, seed: int, task: Task | None) -> str:
-        return "boxed"
+        return "locked up"
 
     @tool
-    def write(self, path: str) -> str:
-        """Write a file."""
+    def attempt(self, code: str) -> str:
+        """Run code, and tell the value of `result`, or what kept it from being there."""
+        space: dict[str, Any] = {"result": None}
         try:
-            Path(path).write_text("was here")
+            exec(code, space)
         except OSError as error:
-            return type(error).__name__
-        return "written"
+            return errno.errorcode[error.errno or 0]
+        return str(space["result"])
 
-    @tool
-    def connect(self, port: int) -> str:
-        """Connect to a port of this machine."""
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
-        except OSError as error:
-            return type(error).__name__
-        return "connected"
 
-    @tool
-    def processes(self) -> int:
-        """How many processes there are to be seen."""
-        return len([entry for entry in os.listdir("/proc") if entry.isdigit()])
+class Free(Prisoner):
+    """Tries the same without a sandbox."""
 
-    @tool
-    def die(self) -> str:
-        """Die."""
-        os.kill(os.getpid(), signal.SIGSEGV)
-        return "alive"
+    sandbox = False
 
 
 class Closing(Environment):
@@ -444,12 +438,6 @@ class Printing(Everything):
     """Does everything, in a process of its own."""
 
     runtime = "process"
-
-
-class Greedy(Faulty):
-    """Breaks in every way, in a sandbox."""
-
-    sandbox = True
 
 
 class Nosy(Environment):

@@ -16,6 +16,7 @@ from inspect_ai.util import DisplayType
 from rich.text import Text
 
 from envport.errors import InvalidOption
+from envport.references import from_anywhere
 from envport_bridges.evaluation.gateways.place import Place
 from envport_bridges.evaluation.players.agents import PRESETS, Agent
 from envport_bridges.evaluation.results import Result
@@ -80,7 +81,7 @@ def play_match(match: Match, rules: Rules) -> Result:
         InvalidOption: Inspect cannot start; the message says what is missing.
         EnvportError: The environment is not available.
     """
-    arguments = {**rules.task, "env": _from_anywhere(match.env), **_player(match)}
+    arguments = {**rules.task, "env": from_anywhere(match.env), **_player(match)}
     reducers = ["mean", f"pass_at_{rules.epochs}", f"pass_k_{rules.epochs}"] if rules.epochs > 1 else ["mean"]
     before = _logs(rules.log_dir)
     try:
@@ -109,24 +110,10 @@ def play_match(match: Match, rules: Rules) -> Result:
 def _player(match: Match) -> dict[str, str]:
     """The task's argument for the player. A model needs none, because Inspect gets it separately."""
     if match.kind == "policy":
-        return {"policy": _from_anywhere(match.player)}
+        return {"policy": from_anywhere(match.player)}
     if match.kind == "agent":
         return {"agent": match.player if match.player in PRESETS else Agent.named(match.player).command}
     return {}
-
-
-def _from_anywhere(reference: str) -> str:
-    """A reference with an absolute path, because a resumed evaluation may run in another folder.
-
-    Args:
-        reference: Of an environment or a policy: `[NAME=]./file.py:Attribute[?options]`. Any other text stays as it is.
-    """
-    head, mark, query = reference.partition("?")
-    name, equals, target = head.rpartition("=")
-    path, colon, attribute = target.rpartition(":")
-    if not path.endswith(".py"):
-        return reference
-    return f"{name}{equals}{Path(path).resolve()}{colon}{attribute}{mark}{query}"
 
 
 def resume_match(log: Path, rules: Rules) -> Result:

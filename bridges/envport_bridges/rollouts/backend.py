@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from envport.references import is_address
 from envport.types import Choice, ContentBlock, EnvironmentInfo, EpisodeInfo, Observation, Outcome, TaskPage
 
 __all__ = ["CallReply", "EpisodeSource", "RolloutEpisode", "RolloutTarget"]
@@ -22,6 +23,9 @@ class RolloutTarget:
         keep_alive: Seconds for which an episode without calls is kept from expiring.
         call_seconds: Seconds after which an unanswered call counts as lost.
         connections: Connections to the gateway that all episodes share.
+        labels: Labels of every episode, as pairs of name and value. `run`, `group` and `sample` are set unless given:
+            this process, the task and seed, and which of its episodes it is.
+        secrets: Secrets for the environment, as pairs of name and value.
         score: Function that scores final states (`package.module:function`), for an environment in this process. A
             gateway has its own: `envport serve --score`.
     """
@@ -32,12 +36,14 @@ class RolloutTarget:
     keep_alive: float = 4 * 3600.0
     call_seconds: float = 600.0
     connections: int = 64
+    labels: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     score: str | None = None
 
     @property
     def remote(self) -> bool:
         """Whether a gateway runs the episodes."""
-        return "://" in self.where
+        return is_address(self.where)
 
 
 @dataclass(frozen=True)
@@ -111,8 +117,8 @@ class EpisodeSource(Protocol):
         """
         ...
 
-    async def open(self, choice: Choice) -> RolloutEpisode:
-        """Open an episode.
+    async def open(self, choice: Choice, labels: Mapping[str, str]) -> RolloutEpisode:
+        """Open an episode with labels.
 
         Raises:
             AtCapacity: There is no free capacity now.

@@ -14,6 +14,7 @@ from envport.backoff import Backoff
 from envport.errors import AtCapacity, EnvportError, GatewayUnreachable
 from envport.types import Choice, EnvironmentInfo
 from envport_bridges.rollouts.backend import EpisodeSource, RolloutEpisode, RolloutTarget
+from envport_bridges.rollouts.labels import RolloutLabels
 from envport_bridges.rollouts.local import LocalEpisodes
 from envport_bridges.rollouts.loop import BackgroundLoop
 
@@ -43,6 +44,7 @@ class Connection:
         self._keeping = False
         self._listing_checked = 0.0
         self._announced: set[str] = set()
+        self._labels = RolloutLabels(dict(target.labels))
         try:
             self.source: EpisodeSource = self.loop.run(self._make())
         except BaseException:
@@ -84,9 +86,10 @@ class Connection:
             EnvportError: The episode could not be opened.
         """
         backoff = Backoff(0.0 if self._gave_up else self.target.patience)
+        labels = self._labels.of(choice)
         while True:
             try:
-                episode = await self.source.open(choice)
+                episode = await self.source.open(choice, labels)
             except (AtCapacity, GatewayUnreachable) as error:
                 if not await backoff.wait(error.retry_after if isinstance(error, AtCapacity) else 0.0):
                     self._gave_up = True

@@ -29,6 +29,7 @@ class LocalEpisodes:
     def __init__(self, target: RolloutTarget):
         self._spec: EnvironmentDefinition = load(target.where, score=target.score)
         self._episodes = Episodes({self._spec.name: self._spec}, _LIMITS)
+        self._secrets = dict(target.secrets)
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
@@ -54,11 +55,14 @@ class LocalEpisodes:
         """A page of the tasks of a split."""
         return await task_page(self._spec, split, offset, limit)
 
-    async def open(self, choice: Choice) -> RolloutEpisode:
+    async def open(self, choice: Choice, labels: Mapping[str, str]) -> RolloutEpisode:
         """Open an episode."""
         if isinstance(choice.task, int) and choice.split is None and self._spec.default_split is None:
             raise UnknownTask(f"environment {self._spec.name!r} has no tasks")
-        opened = await self._episodes.open(OpenRequest(self._spec.name, _PRINCIPAL, choice, reward_in_meta=True))
+        asked = OpenRequest(
+            self._spec.name, _PRINCIPAL, choice, reward_in_meta=True, labels=labels, secrets=self._secrets
+        )
+        opened = await self._episodes.open(asked)
         return RolloutEpisode(
             episode_id=opened.handle,
             address=opened.handle,

@@ -88,9 +88,13 @@ class RemoteEpisodes:
         """A page of the tasks of a split."""
         return await self._control(calls.tasks(self._name, split, offset, limit))
 
-    async def open(self, choice: Choice) -> RolloutEpisode:
+    async def open(self, choice: Choice, labels: Mapping[str, str]) -> RolloutEpisode:
         """Open an episode whose results contain rewards."""
-        opened = await self._control(calls.open_episode(self._name, choice, reward_in_meta=True))
+        opened = await self._control(
+            calls.open_episode(
+                self._name, choice, reward_in_meta=True, labels=labels, secrets=dict(self._target.secrets)
+            )
+        )
         return RolloutEpisode(
             episode_id=opened.episode_id,
             address=self._address(opened.episode_id, opened.mcp_url),

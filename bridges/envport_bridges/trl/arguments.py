@@ -15,7 +15,7 @@ from jsonschema.validators import Draft202012Validator, validator_for
 from jsonschema_specifications import REGISTRY  # pyright: ignore[reportMissingTypeStubs]
 from referencing.exceptions import Unresolvable
 
-from envport.tools.arguments import explain_json_schema_error
+from envport.tools.arguments import schema_problems
 
 __all__ = ["ArgumentSchema"]
 
@@ -51,7 +51,7 @@ class ArgumentSchema:
         return cast("Validator", dialect(self.schema, registry=REGISTRY))
 
     def problems(self, arguments: Mapping[str, Any]) -> str | None:
-        """What is wrong with the arguments, one line each, or `None`.
+        """What is wrong with the arguments, one line each, in the gateway's words; `None` if nothing is.
 
         Args:
             arguments: What the model wrote, as parsed JSON.
@@ -62,10 +62,9 @@ class ArgumentSchema:
         if self._validator is None:
             return None
         try:
-            errors = list(self._validator.iter_errors(dict(arguments)))
+            return schema_problems(self._validator, arguments)
         except _UNCHECKABLE:
             return None
-        return "\n".join(dict.fromkeys(map(_explain, errors))) or None
 
     def accepts(self, name: str, value: Any, arguments: Mapping[str, Any]) -> bool:
         """Whether a value may stand for one of the arguments. True where the schema cannot be applied.
@@ -106,13 +105,6 @@ class ArgumentSchema:
                 continue
             return [found for error in errors for found in _about_argument(error, name)]
         return []
-
-
-def _explain(error: ValidationError) -> str:
-    path = ".".join(str(part) for part in error.absolute_path)
-    if not isinstance(error.schema, Mapping):
-        return f"Argument {path!r} is not allowed." if path else "No arguments are allowed."
-    return explain_json_schema_error(error)
 
 
 _UNIONS = ("anyOf", "oneOf")

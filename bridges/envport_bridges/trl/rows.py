@@ -63,7 +63,7 @@ def row_of(
         index: The task's index.
         task: The task.
     """
-    prompt = (task.prompt if task is not None else "") or info.description
+    prompt = (task.prompt if task is not None else "") or info.instructions
     # TRL joins the first observation to the prompt as it is.
     content = f"{prompt}\n\n" if prompt else ""
     row: dict[str, Any] = {"prompt": [{"role": "user", "content": content}], "seed": seed}

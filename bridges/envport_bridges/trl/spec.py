@@ -56,6 +56,8 @@ class EnvironmentSpec:
         explicit_schemas: Whether the model is shown the tools' exact schemas. Type hints are the alternative.
         cast_strings: Whether text is read as the type that the schema asks for (`"7"` as 7). If not given, it is read
             where the model's chat format writes arguments as bare text, and kept where it writes JSON.
+        labels: Labels of every episode. `run`, `group` and `sample` are set unless given here.
+        secrets: Secrets for the environment, by name.
 
     Raises:
         ConfigurationError: The options contradict each other, or the environment is not installed.
@@ -77,12 +79,23 @@ class EnvironmentSpec:
         get_reward: bool = False,
         explicit_schemas: bool = True,
         cast_strings: bool | None = None,
+        labels: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
     ):
         if num_tasks is not None and indices is not None:
             raise ConfigurationError("give num_tasks or indices, not both")
         if num_tasks is not None and num_tasks < 1:
             raise ConfigurationError(f"num_tasks is {num_tasks}; it has to be at least 1")
-        self.target = RolloutTarget(target, token, patience, keep_alive, call_seconds, score=score)
+        self.target = RolloutTarget(
+            target,
+            token,
+            patience,
+            keep_alive,
+            call_seconds,
+            score=score,
+            labels=tuple((labels or {}).items()),
+            secrets=tuple((secrets or {}).items()),
+        )
         self._split = split
         self._num_tasks = num_tasks
         self._indices = list(indices) if indices is not None else None

@@ -12,7 +12,7 @@ from typing import Self
 
 from envport.errors import ConfigurationError
 
-__all__ = ["Process", "cpu_seconds", "memory_kb", "require_linux"]
+__all__ = ["Process", "below", "cpu_seconds", "memory_kb", "require_linux"]
 
 
 def require_linux() -> None:
@@ -37,6 +37,16 @@ def memory_kb(pid: int) -> float:
     """Unique set size (USS) of a process in KiB: the memory that it shares with no other process."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
     return float(sum(int(line.split()[1]) for line in lines if line.startswith("Private_")))
+
+
+def below(pid: int) -> list[int]:
+    """The processes that a process has started, and those that they have started."""
+    found = [pid]
+    for above in found:
+        for children in Path(f"/proc/{above}/task").glob("*/children"):
+            with suppress(OSError):
+                found += map(int, children.read_text("ascii").split())
+    return found[1:]
 
 
 class Process:

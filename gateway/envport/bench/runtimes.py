@@ -11,6 +11,9 @@ import json
 import logging
 import multiprocessing
 import os
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -20,8 +23,8 @@ from typing import Any, Literal
 
 import uvloop
 
-from envport.bench.processes import cpu_seconds, memory_kb, require_linux
-from envport.bench.workloads import Workload
+from envport.bench.processes import below, cpu_seconds, memory_kb, require_linux
+from envport.bench.workloads import SandboxedWorkload, Workload
 from envport.environment import RuntimeKind
 from envport.episodes import Episode, Episodes, Limits, OpenRequest
 from envport.errors import EpisodeFailed
@@ -92,10 +95,9 @@ class Figure:
 class _Table:
     """Episodes of the workload on one runtime, for one measurement."""
 
-    def __init__(self, runtime: RuntimeKind, **limits: Any):
-        self.episodes = Episodes(
-            {"workload": EnvironmentDefinition("workload", Workload)}, Limits(**limits), runtime=runtime
-        )
+    def __init__(self, runtime: RuntimeKind, cls: type[Workload] = Workload, **limits: Any):
+        spec = EnvironmentDefinition("workload", cls)
+        self.episodes = Episodes({spec.name: spec}, Limits(**limits), runtime=runtime)
 
     async def open(self, count: int) -> list[Episode]:
         """Open episodes, some at a time."""
@@ -167,6 +169,59 @@ async def opening(plan: RuntimesPlan) -> list[Figure]:
         Figure("process: time to open an episode, median", median(times) * 1e3, "ms", 5),
         Figure("process: time to open an episode, p99", _p99(times) * 1e3, "ms"),
         Figure("process: memory of an open episode (USS, the gateway's included)", (own + here) * 1024 / 1e6, "MB", 3),
+    ]
+
+
+async def sandboxing(plan: RuntimesPlan) -> list[Figure]:
+    """The same in a sandbox for each episode, and in the other way to make one: bubblewrap and a start of Python."""
+    table = _Table("process", SandboxedWorkload)
+    async with table.episodes.run():
+        await table.open(1)
+        before, times, opened = _memory_below(), list[float](), list[Episode]()
+        for _ in range(plan.opens):
+            begin = time.perf_counter()
+            opened.extend(await table.open(1))
+            times.append(time.perf_counter() - begin)
+            await opened[-1].call("echo", {"message": _PAYLOAD})
+        own = (_memory_below() - before) / plan.opens
+        begin = time.perf_counter()
+        for _ in range(plan.calls):
+            await opened[0].call("echo", {"message": _PAYLOAD})
+        call = (time.perf_counter() - begin) / plan.calls
+    return [
+        Figure("sandbox: time to open an episode, median", median(times) * 1e3, "ms"),
+        Figure("sandbox: time to open an episode, p99", _p99(times) * 1e3, "ms"),
+        Figure("sandbox: memory of an open episode (USS)", own * 1024 / 1e6, "MB"),
+        Figure("sandbox: time of a call, one after the other", call * 1e6, "us"),
+        *(await asyncio.to_thread(_bubblewrap, min(plan.opens, 20)) if shutil.which("bwrap") else ()),
+    ]
+
+
+def _memory_below() -> float:
+    """The memory of all processes below this one, in KiB."""
+    return sum(memory_kb(pid) for pid in below(os.getpid()))
+
+
+def _bubblewrap(opens: int) -> list[Figure]:
+    """What an episode would cost if bubblewrap started a Python for it, which then loads the environment."""
+    source = "import envport.bench.workloads, envport.runtimes.zygote, signal; print(flush=True); signal.pause()"
+    options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--proc", "/proc"]
+    times, own = list[float](), list[float]()
+    for _ in range(opens):
+        before, begin = _memory_below(), time.perf_counter()
+        with subprocess.Popen(
+            ["bwrap", *options, "--dev", "/dev", sys.executable, "-P", "-c", source],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            times.append(time.perf_counter() - begin)
+            own.append(_memory_below() - before)
+            process.kill()
+    return [
+        Figure("bubblewrap and an import: time to open an episode, median", median(times) * 1e3, "ms"),
+        Figure("bubblewrap and an import: memory of an open episode (USS)", median(own) * 1024 / 1e6, "MB"),
     ]
 
 
@@ -295,12 +350,11 @@ def _pieces(each: float, seconds: float) -> float:
     return count / (time.perf_counter() - begin)
 
 
-PARTS: tuple[Callable[[RuntimesPlan], Awaitable[list[Figure]]], ...] = (cost, opening, faults, deadlines, busy)
+Part = Callable[[RuntimesPlan], Awaitable[list[Figure]]]
+PARTS: tuple[Part, ...] = (cost, opening, sandboxing, faults, deadlines, busy)
 
 
-def measure(
-    plan: RuntimesPlan, parts: Iterable[Callable[[RuntimesPlan], Awaitable[list[Figure]]]] = PARTS
-) -> Iterable[Figure]:
+def measure(plan: RuntimesPlan, parts: Iterable[Part] = PARTS) -> Iterable[Figure]:
     """Run the measurements one after another, each in a new event loop."""
     require_linux()
     for part in parts:

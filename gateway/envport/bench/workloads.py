@@ -12,7 +12,7 @@ from typing import Literal
 from envport.environment import Environment, tool
 from envport.types import Step, Task
 
-__all__ = ["Workload"]
+__all__ = ["SandboxedWorkload", "Workload"]
 
 
 class Workload(Environment):
@@ -70,3 +70,10 @@ class Workload(Environment):
         held = b"\1" * (megabytes * 2**20)
         signal.pause()
         return str(len(held))
+
+
+class SandboxedWorkload(Workload):
+    """The same, in sandboxes."""
+
+    runtime = "process"
+    sandbox = True

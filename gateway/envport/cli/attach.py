@@ -9,7 +9,7 @@ import typer
 
 from envport.cli import console
 from envport.cli.attachment import TOKEN_VARIABLE, Attachment, address_of
-from envport.cli.loading import load_environment
+from envport.cli.loading import load_environment, with_file
 from envport.cli.options import AsJson, Url, gateway_url, token
 from envport.cli.probe import Probe, probe
 from envport.errors import InvalidOption, UnknownEpisode
@@ -39,7 +39,7 @@ def attach(
     if stdio:
         if url is not None or episode is not None or name is None:
             raise InvalidOption("--stdio takes the REFERENCE of an environment, and neither --url nor --episode")
-        _show(Attachment.to_process(load_environment(name).name, name), as_json)
+        _show(Attachment.to_process(load_environment(name).name, with_file(name)), as_json)
         return
     address = _address(name, url, episode)
     found = anyio.run(probe, address, token())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 
 from envport.cli import console
 from envport.client.addresses import environment_path, mcp_address
+from envport.references import from_anywhere
 
-__all__ = ["TOKEN_VARIABLE", "Attachment"]
+__all__ = ["TOKEN_VARIABLE", "Attachment", "envport_command"]
 
 TOKEN_VARIABLE = "${ENVPORT_TOKEN}"
 """Clients replace this by the token, so the token is in no command line and no settings file."""
@@ -48,7 +50,7 @@ class Attachment:
         # Use an absolute path: this Python's scripts may not be on the client's PATH.
         script = Path(sys.executable).with_name("envport")
         start = (str(script),) if script.is_file() else (sys.executable, "-m", "envport.cli")
-        return cls(name, process=(*start, "stdio", _from_anywhere(reference)))
+        return cls(name, process=(*start, "stdio", from_anywhere(reference)))
 
     @property
     def claude_code(self) -> list[str]:
@@ -80,15 +82,13 @@ class Attachment:
         console.document(self.settings)
 
 
+def envport_command() -> str:
+    """How a shell in any folder starts `envport`: by its name if that finds it, and by its path if not."""
+    script = Path(sys.executable).with_name("envport")
+    found = shutil.which("envport")
+    return str(script) if script.is_file() and (found is None or not script.samefile(found)) else "envport"
+
+
 def address_of(gateway: str, name: str) -> str:
     """The MCP address of an environment of a gateway."""
     return mcp_address(gateway, environment_path(name))
-
-
-def _from_anywhere(reference: str) -> str:
-    head, mark, query = reference.partition("?")
-    alias, equals, target = head.rpartition("=")
-    path, colon, attribute = target.rpartition(":")
-    if path.endswith(".py"):
-        target = f"{Path(path).resolve()}{colon}{attribute}"
-    return f"{alias}{equals}{target}{mark}{query}"

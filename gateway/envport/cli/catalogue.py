@@ -14,7 +14,7 @@ from envport.cli.summary import first_line
 from envport.client import Client
 from envport.episodes import Limits, environment_info, task_page
 from envport.errors import UnknownTask
-from envport.tools.arguments import describe_allowed
+from envport.tools.allowed import describe_allowed
 from envport.types import EnvironmentInfo, TaskPage
 
 __all__ = ["describe", "list_environments"]
@@ -73,6 +73,10 @@ def describe(
         return
     console.heading(f"{info.name}, version {info.version}")
     console.paragraph(info.description)
+    if info.instructions != info.description:
+        console.line()
+        console.heading("Players are told:")
+        console.paragraph(info.instructions)
     console.line()
     console.rows(_facts(info))
     for tool in info.tools:

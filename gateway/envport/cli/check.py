@@ -30,4 +30,6 @@ def check(
     if not report.ok:
         console.error(f"{report.environment} breaks the authoring contract ({played})")
         raise typer.Exit(1)
+    if report.limits_kept_by is not None:
+        console.line(f"Limits on memory, processes and CPU time are kept by {report.limits_kept_by}.")
     console.line(f"{report.environment} keeps the authoring contract ({played}).", "green")

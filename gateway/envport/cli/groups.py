@@ -13,7 +13,7 @@ from functools import wraps
 from inspect import Parameter, Signature
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
-__all__ = ["OptionGroup", "grouped"]
+__all__ = ["OptionField", "OptionGroup", "grouped", "option_fields"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,31 @@ class OptionGroup:
     """
 
     title: ClassVar[str | None] = None
+
+
+@dataclass(frozen=True)
+class OptionField:
+    """One option of a group, as it is declared.
+
+    Attributes:
+        name: Name of the field.
+        kind: Its type.
+        option: What `typer.Option` returned.
+        default: Its default.
+    """
+
+    name: str
+    kind: Any
+    option: Any
+    default: Any
+
+
+def option_fields(group: type[OptionGroup]) -> Iterator[OptionField]:
+    """The options of a group, in order."""
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        kind, option = get_args(hints[field.name])
+        yield OptionField(field.name, kind, option, field.default)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -66,10 +91,8 @@ def _group(parameter: Parameter) -> type[OptionGroup] | None:
 
 
 def _options(group: type[OptionGroup]) -> Iterator[Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        kind, said = get_args(hints[field.name])
-        option, default = copy(said), field.default
+    for field in option_fields(group):
+        kind, option, default = field.kind, copy(field.option), field.default
         option.rich_help_panel = group.title
         if get_origin(kind) is tuple:
             # typer repeats an option whose type is a list.

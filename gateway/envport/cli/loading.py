@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from envport.classes import installed
+from envport.environment_file import EnvironmentFile
 from envport.errors import EnvportError, InvalidEnvironment
-from envport.registry import EnvironmentDefinition, installed, load
+from envport.references import ParsedReference
+from envport.registry import EnvironmentDefinition, load
 
-__all__ = ["Unloadable", "load_environment", "load_installed"]
+__all__ = ["Unloadable", "load_environment", "load_installed", "load_served", "with_file"]
 
 
 @dataclass(frozen=True)
@@ -24,12 +28,32 @@ class Unloadable:
     why: str
 
 
-def load_environment(reference: str, score: str | None = None) -> EnvironmentDefinition:
+def load_environment(
+    reference: str, file: EnvironmentFile | None = None, score: str | None = None
+) -> EnvironmentDefinition:
     """Find an environment; see `envport.registry.load`.
+
+    Args:
+        reference: A reference. A bare name is looked for in the file first, then among the installed environments.
+        file: The file; `envport.toml` in the current folder, if it is there, if not given.
+        score: Function that scores final states; see `envport.registry.load`.
 
     Raises:
         ConfigurationError: It cannot be served, or its own code fails. `load` does not catch the latter.
     """
+    return _load(with_file(reference, file), score)
+
+
+def with_file(reference: str, file: EnvironmentFile | None = None) -> str:
+    """The reference, with the path of the file if it is a name in it; see `load_environment`."""
+    file = file or EnvironmentFile.in_folder()
+    found = ParsedReference.parse(reference)
+    if file is not None and found.target in file.tables:
+        return file.reference(found.target, found.alias)
+    return reference
+
+
+def _load(reference: str, score: str | None) -> EnvironmentDefinition:
     try:
         return load(reference, score=score)
     except EnvportError:
@@ -47,7 +71,22 @@ def load_installed(score: str | None = None) -> tuple[list[EnvironmentDefinition
     unloadable: list[Unloadable] = []
     for name in installed():
         try:
-            specs.append(load_environment(name, score))
+            specs.append(_load(name, score))
         except EnvportError as error:
             unloadable.append(Unloadable(name, str(error)))
     return specs, unloadable
+
+
+def load_served(
+    references: Sequence[str], file: EnvironmentFile | None, score: str | None
+) -> tuple[list[EnvironmentDefinition], list[Unloadable]]:
+    """What a gateway serves: the references, or else all environments of the file, or else all that are installed.
+
+    Raises:
+        ConfigurationError: One of the references, or of the file's environments, cannot be served.
+    """
+    if not references and file is not None:
+        references = [file.reference(name) for name in file.tables]
+    if references:
+        return [load_environment(it, file, score) for it in references], []
+    return load_installed(score)

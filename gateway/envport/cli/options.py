@@ -10,13 +10,26 @@ import typer
 
 from envport.errors import InvalidOption
 
-__all__ = ["DEFAULT_URL", "AsJson", "Reference", "Seed", "SplitName", "TaskIndex", "Url", "gateway_url", "token"]
+__all__ = [
+    "DEFAULT_URL",
+    "REFERENCE_EXAMPLES",
+    "AsJson",
+    "Reference",
+    "Seed",
+    "SplitName",
+    "TaskIndex",
+    "Url",
+    "gateway_url",
+    "token",
+]
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
-_EXAMPLES = "an installed NAME, ./path/file.py:Class or package.module:Class; options follow: 'catch?rows=8'"
+REFERENCE_EXAMPLES = (
+    "an installed NAME, ./path/file.py:Class, package.module:Class or scheme:rest; options follow: 'catch?rows=8'"
+)
 
-Reference = Annotated[str, typer.Argument(metavar="REFERENCE", help=f"The environment: {_EXAMPLES}.")]
+Reference = Annotated[str, typer.Argument(metavar="REFERENCE", help=f"The environment: {REFERENCE_EXAMPLES}.")]
 Url = Annotated[
     str | None,
     typer.Option(metavar="URL", help=f"Address of the gateway.  [ENVPORT_URL, else {DEFAULT_URL}]", show_default=False),

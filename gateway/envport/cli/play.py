@@ -17,7 +17,7 @@ from envport.cli import console
 from envport.cli.game import PlayedCall, TerminalGame, at_gateway, in_process
 from envport.cli.loading import load_environment
 from envport.cli.observation import ObservationPrinter
-from envport.cli.options import Seed, SplitName, TaskIndex, gateway_url, token
+from envport.cli.options import REFERENCE_EXAMPLES, Seed, SplitName, TaskIndex, gateway_url, token
 from envport.cli.question import ask_arguments
 from envport.cli.summary import first_line
 from envport.telemetry.logs import LogLevel, configure_logging
@@ -35,8 +35,7 @@ def play(
         str,
         typer.Argument(
             metavar="REFERENCE",
-            help="The environment: an installed NAME, ./path/file.py:Class or package.module:Class, with options as in "
-            "'catch?rows=8'; its name at the gateway, with --url.",
+            help=f"The environment: {REFERENCE_EXAMPLES}; its name at the gateway, with --url.",
         ),
     ],
     url: Annotated[

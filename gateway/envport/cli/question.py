@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, cast
 
-from envport.tools.arguments import describe_allowed
+from envport.tools.allowed import describe_allowed
 
 __all__ = ["Ask", "ask_arguments"]
 

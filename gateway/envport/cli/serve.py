@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from envport.cli import console
-from envport.cli.attachment import Attachment
+from envport.cli.attachment import Attachment, envport_command
 from envport.cli.groups import grouped
-from envport.cli.loading import Unloadable, load_environment, load_installed
+from envport.cli.loading import Unloadable, load_served
+from envport.cli.serve_file import file_option
 from envport.cli.serve_options import (
+    SERVE_GROUPS,
     AccessOptions,
     AddressOptions,
     CapacityOptions,
@@ -23,6 +27,7 @@ from envport.cli.serve_options import (
     settings_of,
 )
 from envport.cli.summary import first_line
+from envport.environment_file import EnvironmentFile
 from envport.serving import Service
 from envport.telemetry.exporting import exporting_traces
 from envport.telemetry.logs import LogFormat, configure_logging
@@ -31,6 +36,8 @@ __all__ = ["serve"]
 
 logger = logging.getLogger(__name__)
 
+_EXPOSED = "there are no tokens. Whoever reaches this address may play and control everything."
+
 
 @grouped
 def serve(
@@ -38,11 +45,12 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="REFERENCE",
-            help="What to serve: installed NAMEs, ./path/file.py:Class or package.module:Class. Options follow a "
-            "question mark ('catch?rows=8'), another name comes first ('small=catch?rows=5'). "
-            "If none is given, everything that is installed.",
+            help="What to serve: installed NAMEs, ./path/file.py:Class, package.module:Class or scheme:rest. "
+            "Options follow a question mark ('catch?rows=8'), another name comes first ('small=catch?rows=5'). "
+            "If none is given, everything in the file of --config, or else everything that is installed.",
         ),
     ] = None,
+    config: Annotated[Path | None, file_option(*SERVE_GROUPS)] = None,
     *,
     address: AddressOptions,
     access: AccessOptions,
@@ -56,24 +64,24 @@ def serve(
     Without tokens, only this machine can reach the gateway.
     """
     configure_logging(logs.log_level, logs.log_format)
-    score = scoring.score
-    specs, unloadable = (
-        ([load_environment(it, score) for it in references], []) if references else load_installed(score)
-    )
+    file = EnvironmentFile.read(config) if config is not None else None
+    specs, unloadable = load_served(references or (), file, scoring.score)
     settings = settings_of(address, access, capacity, cluster, logs)
     with exporting_traces(os.environ):
         service = Service(settings, specs, os.environ)
-        service.run(lambda: _greet(service, unloadable, logs.log_format))
+        service.run(lambda: _greet(service, unloadable, logs.log_format, config))
     # Start a new line: the terminal shows ^C on the current one.
     console.line("\nStopped.", "dim")
 
 
-def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat) -> None:
+def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat, file: Path | None) -> None:
     """Print what is served and what to do next."""
     environments = service.gateway.table.environments
     url, secured = service.url, service.gateway.access.required
     count = f"{len(environments)} environment{'s' if len(environments) != 1 else ''}"
     console.heading(f"envport {version('envport')} serves {count} at {url}")
+    if file is not None:
+        console.line(f"Read {file}.", "dim")
     console.rows((name, first_line(spec.description)) for name, spec in environments.items())
     if unloadable:
         console.line()
@@ -81,18 +89,21 @@ def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat
         console.rows(((it.name, it.why) for it in unloadable), style="yellow")
     name = next(iter(environments))
     console.line()
-    console.heading("Attach Claude Code (for other clients: envport attach NAME):")
+    program = envport_command()
+    console.heading(f"Attach Claude Code (for other clients: {shlex.join([program, 'attach', 'NAME', '--url', url])}):")
     console.command(*Attachment.to(url, name, with_token=secured).claude_code)
     console.heading("Play by hand, in another terminal:")
-    console.command("envport", "play", name, "--url", url)
+    console.command(program, "play", name, "--url", url)
     console.heading("Open episodes from a program:")
     console.line(f"  {url}/docs", "cyan")
     if secured:
         console.line("Every request needs a token; clients take it from the variable ENVPORT_TOKEN.")
-    if service.exposed:
-        warning = "there are no tokens. Whoever reaches this address may play and control everything."
-        if log_format is LogFormat.JSON:
-            logger.warning(warning)
+    else:
+        planes = "An agent too may open and reset episodes, and read rewards: without tokens, the two planes are one."
+        if not service.exposed:
+            console.line(f"There are no tokens. {planes}")
+        elif log_format is LogFormat.JSON:
+            logger.warning("%s %s", _EXPOSED, planes)
         else:
-            console.note(f"Warning: {warning}")
+            console.note(f"Warning: {_EXPOSED} {planes}")
     console.line("Stop with Ctrl-C.", "dim")

@@ -17,6 +17,7 @@ from envport.serving import RaySettings, Settings
 from envport.telemetry.logs import LogFormat, LogLevel
 
 __all__ = [
+    "SERVE_GROUPS",
     "AccessOptions",
     "AddressOptions",
     "CapacityOptions",
@@ -192,6 +193,10 @@ class ClusterOptions(OptionGroup):
             help="Run environments only on nodes that have some of this custom resource.",
         ),
     ] = None
+
+
+SERVE_GROUPS = (AddressOptions, LoggingOptions, AccessOptions, CapacityOptions, ClusterOptions, ScoringOptions)
+"""The groups of options that a file may fill."""
 
 
 def settings_of(

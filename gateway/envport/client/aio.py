@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -10,7 +11,16 @@ import httpx2
 from envport.client import calls
 from envport.client.calls import Call
 from envport.errors import GatewayUnreachable
-from envport.types import Choice, ChosenTask, EnvironmentInfo, EpisodeInfo, OpenedEpisode, TaskPage, Trajectory
+from envport.types import (
+    Choice,
+    ChosenTask,
+    EnvironmentInfo,
+    EpisodeInfo,
+    LegalCall,
+    OpenedEpisode,
+    TaskPage,
+    Trajectory,
+)
 
 __all__ = ["AsyncClient"]
 
@@ -66,6 +76,8 @@ class AsyncClient:
         seed: int | None = None,
         reward_in_meta: bool = False,
         mint_token: bool = False,
+        labels: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> OpenedEpisode:
         """Open an episode.
 
@@ -76,6 +88,8 @@ class AsyncClient:
             seed: The seed; random if not given. The same task and seed give the same episode.
             reward_in_meta: Whether MCP results carry the reward in `_meta`. Not for evaluation.
             mint_token: Whether to return a bearer token that only allows playing this episode.
+            labels: Labels by name, such as `run`, `group` and `sample`; `episodes` finds the episode by them.
+            secrets: Secrets for the environment by name, which are recorded, logged and shown nowhere.
 
         Raises:
             UnknownEnvironment: The environment is not served.
@@ -84,12 +98,27 @@ class AsyncClient:
             EpisodeFailed: The environment failed.
         """
         choice = Choice(split, task, seed)
-        call = calls.open_episode(environment, choice, reward_in_meta=reward_in_meta, mint_token=mint_token)
+        call = calls.open_episode(
+            environment,
+            choice,
+            reward_in_meta=reward_in_meta,
+            mint_token=mint_token,
+            labels=labels,
+            secrets=secrets,
+        )
         return await self._send(call)
+
+    async def episodes(self, *, labels: Mapping[str, str] | None = None, limit: int = 100) -> list[EpisodeInfo]:
+        """The caller's episodes that have these labels, the newest first: at most 1,000, ended ones too."""
+        return await self._send(calls.episodes(labels or {}, limit))
 
     async def episode(self, episode_id: str) -> EpisodeInfo:
         """The state of an episode: status, outcome, steps, rewards, timing."""
         return await self._send(calls.episode(episode_id))
+
+    async def legal_calls(self, episode_id: str) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say. A player is never shown them."""
+        return (await self._send(calls.legal_calls(episode_id))).calls
 
     async def keep_alive(self, episode_id: str) -> EpisodeInfo:
         """Restart the idle time of an episode."""

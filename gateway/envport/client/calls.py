@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from envport.client.addresses import environment_path, episode_path
 from envport.errors import EnvportError, GatewayUnreachable, error_from_code
-from envport.types import Choice, EnvironmentInfo, EpisodeInfo, OpenedEpisode, Task, TaskPage, Trajectory
+from envport.types import Choice, EnvironmentInfo, EpisodeInfo, LegalCalls, OpenedEpisode, Task, TaskPage, Trajectory
 
 __all__ = ["Call", "headers_for"]
 
@@ -35,7 +35,7 @@ class Call(Generic[ResultT]):
     method: str
     path: str
     adapter: TypeAdapter[ResultT]
-    json: dict[str, Any] | None = None
+    json: dict[str, Any] | None = field(default=None, repr=False)
     params: dict[str, Any] = field(default_factory=dict[str, Any])
     patient: bool = False
 
@@ -79,6 +79,8 @@ _ENVIRONMENT = TypeAdapter(EnvironmentInfo)
 _TASKS = TypeAdapter(TaskPage)
 _OPENED = TypeAdapter(OpenedEpisode)
 _EPISODE = TypeAdapter(EpisodeInfo)
+_LEGAL = TypeAdapter(LegalCalls)
+_EPISODES = TypeAdapter(list[EpisodeInfo])
 _TRAJECTORY = TypeAdapter(Trajectory)
 
 
@@ -100,15 +102,41 @@ def tasks(name: str, split: str | None, offset: int, limit: int) -> Call[TaskPag
     return Call("GET", f"{environment_path(name)}/tasks", _TASKS, params=params)
 
 
-def open_episode(name: str, choice: Choice, *, reward_in_meta: bool, mint_token: bool = False) -> Call[OpenedEpisode]:
+def open_episode(
+    name: str,
+    choice: Choice,
+    *,
+    reward_in_meta: bool,
+    mint_token: bool = False,
+    labels: Mapping[str, str] | None = None,
+    secrets: Mapping[str, str] | None = None,
+) -> Call[OpenedEpisode]:
     """Open an episode."""
-    body = {"environment": name, **_fields_of(choice), "reward_in_meta": reward_in_meta, "mint_token": mint_token}
+    body: dict[str, Any] = {
+        "environment": name,
+        **_fields_of(choice),
+        "reward_in_meta": reward_in_meta,
+        "mint_token": mint_token,
+    }
+    # A gateway that knows neither takes what has neither.
+    body |= {key: dict(value) for key, value in (("labels", labels), ("secrets", secrets)) if value}
     return Call("POST", "/episodes", _OPENED, json=body)
+
+
+def episodes(labels: Mapping[str, str], limit: int) -> Call[list[EpisodeInfo]]:
+    """Episodes by their labels."""
+    params = {"label": [f"{name}={value}" for name, value in labels.items()], "limit": limit}
+    return Call("GET", "/episodes", _EPISODES, params=params)
 
 
 def episode(episode_id: str) -> Call[EpisodeInfo]:
     """The state of an episode."""
     return Call("GET", episode_path(episode_id), _EPISODE)
+
+
+def legal_calls(episode_id: str) -> Call[LegalCalls]:
+    """Which calls make sense now."""
+    return Call("GET", f"{episode_path(episode_id)}/legal-calls", _LEGAL)
 
 
 def keep_alive(episode_id: str) -> Call[EpisodeInfo]:

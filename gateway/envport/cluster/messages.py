@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from envport.episodes import CallResult, EpisodeTable, Found, Opening, OpenRequest, Preparation
 from envport.runtimes import ProgressSink
-from envport.types import Choice, EpisodeInfo, Observation, Task, Trajectory
+from envport.types import Choice, EpisodeInfo, LegalCall, Observation, Task, Trajectory
 
 __all__ = [
     "AnswerT",
@@ -20,6 +20,8 @@ __all__ = [
     "HostMessage",
     "InfoMessage",
     "KeepAliveMessage",
+    "LegalCallsMessage",
+    "ListMessage",
     "LoadMessage",
     "OpenMessage",
     "OpenedThere",
@@ -106,6 +108,26 @@ class LoadMessage:
 
 
 @dataclass(frozen=True)
+class ListMessage:
+    """Which episodes have these labels?
+
+    Attributes:
+        principal: Name of the principal that owns them.
+        labels: The labels.
+        limit: The most episodes to return.
+    """
+
+    principal: str
+    labels: Mapping[str, str]
+    limit: int
+    repeatable: ClassVar[bool] = True
+
+    async def answer(self, table: EpisodeTable, progress: ProgressSink | None) -> list[EpisodeInfo]:
+        """The episodes of this host."""
+        return await table.list_episodes(self.principal, self.labels, self.limit)
+
+
+@dataclass(frozen=True)
 class OpenMessage:
     """Open an episode.
 
@@ -170,6 +192,15 @@ class CallMessage(EpisodeMessage[CallResult]):
     async def answer(self, table: EpisodeTable, progress: ProgressSink | None) -> CallResult:
         """Call it."""
         return await table.call(self.found(table), self.tool, self.arguments, progress, self.call_id)
+
+
+@dataclass(frozen=True)
+class LegalCallsMessage(EpisodeMessage[list[LegalCall] | None]):
+    """Which calls make sense in the episode now?"""
+
+    async def answer(self, table: EpisodeTable, progress: ProgressSink | None) -> list[LegalCall] | None:
+        """The calls."""
+        return await table.legal_calls(self.found(table))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from heapq import nlargest
 from typing import Any
 
 from envport.cluster.handles import Handles, Route
@@ -22,6 +23,8 @@ from envport.cluster.messages import (
     HostLoad,
     InfoMessage,
     KeepAliveMessage,
+    LegalCallsMessage,
+    ListMessage,
     LoadMessage,
     OpenedThere,
     OpeningMessage,
@@ -33,7 +36,7 @@ from envport.episodes import CallResult, Found, Limits, Opening, OpenRequest, Pr
 from envport.errors import AtCapacity, Draining, EnvportError, EpisodeFailed, UnknownEpisode
 from envport.registry import EnvironmentDefinition, served
 from envport.runtimes import ProgressSink
-from envport.types import Choice, EpisodeInfo, Outcome, Trajectory
+from envport.types import Choice, EpisodeInfo, LegalCall, Outcome, Trajectory
 
 __all__ = ["ClusterTable"]
 
@@ -128,6 +131,7 @@ class ClusterTable:
     async def open(self, request: OpenRequest) -> Opening:
         """Open an episode on the host with the most free capacity."""
         spec = self.environment(request.environment)
+        request = request.checked(spec)
         if self._draining:
             raise Draining
         hosts = self._by_room()
@@ -166,9 +170,25 @@ class ClusterTable:
         sent = call_id or secrets.token_urlsafe(16)
         return await self._ask(CallMessage(found.handle, found.principal, tool, arguments, sent), progress)
 
+    async def legal_calls(self, found: Found) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say."""
+        return await self._ask(LegalCallsMessage(found.handle, found.principal))
+
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
         """The state of an episode, even if its machine is gone."""
         return await self._ask_info(InfoMessage(handle, principal))
+
+    async def list_episodes(self, principal: str, labels: Mapping[str, str], limit: int) -> list[EpisodeInfo]:
+        """The principal's episodes that have these labels, on all machines that answer, the newest first."""
+        message = ListMessage(principal, dict(labels), limit)
+        asked = (self._hosts.ask(host, message) for host in self._hosts.names())
+        found: list[EpisodeInfo] = []
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, list):
+                found.extend(answer)
+            elif not isinstance(answer, HostLost | EnvportError):
+                raise answer
+        return nlargest(limit, found, key=lambda info: info.created_at)
 
     async def keep_alive(self, found: Found) -> EpisodeInfo:
         """Restart the idle time of an episode."""

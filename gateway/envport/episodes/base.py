@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from envport.episodes.limits import Limits
@@ -14,7 +14,7 @@ from envport.episodes.requests import OpenRequest
 from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink
 from envport.tools.toolset import Toolset
-from envport.types import Choice, EpisodeInfo, Observation, Task, Trajectory
+from envport.types import Choice, EpisodeInfo, LegalCall, Observation, Task, Trajectory
 
 __all__ = ["EpisodeTable", "Found", "Opening"]
 
@@ -27,11 +27,13 @@ class Found:
         handle: The id that clients use.
         principal: Name of the principal that owns it.
         spec: The environment.
+        labels: Its labels, for log lines, if they are known here.
     """
 
     handle: str
     principal: str
     spec: EnvironmentDefinition
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +168,27 @@ class EpisodeTable(Protocol):
         """
         ...
 
+    async def legal_calls(self, found: Found) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say. Never for the player.
+
+        Raises:
+            EpisodeOver: The episode has ended.
+            EpisodeFailed: The environment broke; the episode has ended as failed.
+        """
+        ...
+
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
         """The state of an episode. Closed and expired episodes are found too, while they are remembered."""
+        ...
+
+    async def list_episodes(self, principal: str, labels: Mapping[str, str], limit: int) -> list[EpisodeInfo]:
+        """The principal's episodes that have these labels, the newest first. Ended ones while they are remembered.
+
+        Args:
+            principal: Name of the principal.
+            labels: The labels that an episode has to have, with their values.
+            limit: The most episodes to return.
+        """
         ...
 
     async def keep_alive(self, found: Found) -> EpisodeInfo:

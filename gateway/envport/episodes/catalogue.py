@@ -25,6 +25,7 @@ def environment_info(spec: EnvironmentDefinition, limits: Limits, mcp_url: str =
         name=spec.name,
         version=spec.cls.version,
         description=spec.description,
+        instructions=spec.instructions,
         options=dict(spec.options),
         splits=[Split(name=name, num_tasks=spec.num_tasks(name)) for name in spec.splits],
         limits=EpisodeLimits(

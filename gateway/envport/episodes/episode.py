@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import anyio
 
+from envport.environment import Environment
 from envport.episodes.callers import Turn
 from envport.episodes.context import EpisodeContext
 from envport.episodes.faults import Fault, close_worker
@@ -33,8 +34,8 @@ from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.telemetry.tracing import annotate
-from envport.tools.content import observe, text_observation
-from envport.types import EpisodeInfo, FaultOwner, Observation, Outcome, Reason, Status, Trajectory
+from envport.tools.content import observe, text_observation, told_of_its_end
+from envport.types import EpisodeInfo, FaultOwner, LegalCall, Observation, Outcome, Reason, Status, Trajectory
 
 __all__ = ["Episode"]
 
@@ -61,6 +62,7 @@ class Episode:
         start: The task and seed that it last started from.
         first_observation: The first observation.
         last_used: When it was last used, by the monotonic clock.
+        created_at: When it was opened, as Unix time in seconds.
     """
 
     def __init__(
@@ -76,15 +78,16 @@ class Episode:
         self.spec = spec
         self.principal = request.principal
         self.start = start
-        self.subject = EpisodeSubject(spec.name, handle, request.principal)
+        self.subject = EpisodeSubject(spec.name, handle, request.principal, request.labels)
         self._life = Lifecycle(context.clock, partial(context.ended, self.subject))
         self.first_observation = Observation()
         self.last_used = context.clock.monotonic()
         self._reward_in_meta = request.reward_in_meta
+        self._secrets = request.secrets
         self._runtime = runtime
         self._context = context
         self._clock = context.clock
-        self._created_at = context.clock.time()
+        self.created_at = context.clock.time()
         self._started_at = self.last_used
         self._worker: Worker | None = None
         self._scoring = False
@@ -130,9 +133,8 @@ class Episode:
 
     @property
     def prompt(self) -> str:
-        """The instructions for the player: the task's prompt, or else the environment's description."""
-        task = self.start.known(self.spec).task
-        return task.prompt if task is not None and task.prompt else self.spec.description
+        """The instructions for the player: the task's prompt, or else the environment's."""
+        return self.spec.prompt(self.start.known(self.spec).task)
 
     async def open(self) -> None:
         """Make the environment and reset it.
@@ -223,6 +225,36 @@ class Episode:
             if self._worker is not None and not self.live:
                 await self._let_close()
 
+    async def legal_calls(self) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say. For its owner, never for the player.
+
+        Raises:
+            UnknownEpisode: It was closed or has expired.
+            EpisodeOver: It has ended.
+            EpisodeFailed: The environment broke; the episode has ended as failed.
+        """
+        if self.spec.cls.legal_calls is Environment.legal_calls:
+            return None
+        self._callers += 1
+        try:
+            async with self._turn:
+                if self.status != "running":
+                    raise self._over()
+                # A cancelled call would cost the episode its worker.
+                with anyio.CancelScope(shield=True):
+                    return await self._legal_calls()
+        finally:
+            self._callers -= 1
+            self.touch()
+        raise AssertionError
+
+    async def _legal_calls(self) -> list[LegalCall] | None:
+        assert self._worker is not None
+        try:
+            return await self._worker.legal_calls()
+        except (Exception, SystemExit) as error:
+            await self._fail(Fault.of(error), "in legal_calls()")
+
     def touch(self) -> None:
         """Restart the idle timer."""
         self.last_used = self._clock.monotonic()
@@ -287,12 +319,13 @@ class Episode:
             reward=self.reward,
             rewards=list(play.rewards),
             score=play.score,
-            created_at=self._created_at,
+            created_at=self.created_at,
             ended_at=self._life.ended_at,
             expires_in=expires_in,
             environment_seconds=play.environment_seconds,
             resets=self._resets,
             fingerprint=start.tools.fingerprint,
+            labels=dict(self.subject.labels),
         )
 
     async def trajectory(self) -> Trajectory:
@@ -318,10 +351,13 @@ class Episode:
         """The answer to a call that is not played: the one that was given before, or that the episode is over."""
         if call_id is not None and self._play.last.is_of(call_id):
             return self._play.last.given(tool, arguments)
+        raise self._over()
+
+    def _over(self) -> EpisodeOver:
         self._check_there()
         over = self._life.over
         how = over.message if over is not None else "It has not started."
-        raise EpisodeOver(
+        return EpisodeOver(
             f"The episode is over and takes no more calls. {how} To play on, start a new one: call start_episode "
             "where the tool list has it, or ask whoever gave you this address to open another episode.",
             over.fault if over is not None else None,
@@ -360,7 +396,7 @@ class Episode:
         annotate({"envport.task.split": self.start.split, "envport.task.id": task.id if task is not None else None})
         try:
             self._worker = await self._runtime.open(self.spec, bounds, self._lost_between_calls)
-            self.first_observation = await self._worker.reset(seed=self.start.seed, task=task)
+            self.first_observation = await self._worker.reset(seed=self.start.seed, task=task, secrets=self._secrets)
         except ToolError as refused:
             # As an observation, so that the text has no characters that JSON cannot carry.
             why = text_observation(str(refused)).text
@@ -403,7 +439,7 @@ class Episode:
             result = _said(error)
         seconds = clock.monotonic() - begin
         play.count(result.reward, seconds)
-        result = self._end_if_over(result)
+        result = self._end_if_over(tool, result)
         await play.record(tool, arguments, result, started_at, seconds, error.code if error else None)
         return CallResult(
             observation=result.observation,
@@ -416,7 +452,7 @@ class Episode:
             reward_in_meta=self._reward_in_meta,
         )
 
-    def _end_if_over(self, result: StepResult) -> StepResult:
+    def _end_if_over(self, tool: str, result: StepResult) -> StepResult:
         """End the episode if the step ended it. Returns the result as the player is told of it."""
         if self.status == "failed":
             return result
@@ -427,11 +463,20 @@ class Episode:
             self.end("truncated", "truncated", f"It was truncated after {counted}.")
         elif limit is not None and self._play.steps >= limit:
             self.end("truncated", "step_limit", f"It was truncated at its limit of {counted}.")
-            return replace(result, truncated=True)
+            return self._cut_off(tool, result)
         elif (over := self._life.over) is not None and over.status == "truncated":
             # The time limit was reached while the call was running.
-            return replace(result, truncated=True)
+            return self._cut_off(tool, result)
         return result
+
+    def _cut_off(self, tool: str, result: StepResult) -> StepResult:
+        """The result of the call at which a limit ended the episode. The environment does not know of that limit."""
+        assert self._life.over is not None
+        words = f"The episode is over. {self._life.over.message}"
+        more_keys = self.spec.tools[tool].more_keys
+        return replace(
+            result, truncated=True, observation=told_of_its_end(result.observation, words, more_keys=more_keys)
+        )
 
     def _lost_between_calls(self, lost: WorkerLost) -> None:
         self._lost = lost

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from envport.errors import ConfigurationError
 from envport.registry import EnvironmentDefinition
 from envport.runtimes import Bounds
 
 __all__ = ["Limits"]
+
+NumberT = TypeVar("NumberT", int, float)
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,10 @@ class Limits:
         reset_seconds: Seconds that creating and resetting an environment may take.
         score_seconds: Seconds that scoring the final state may take.
         max_seconds: An episode is truncated this many seconds after its reset.
-        memory_mb: MiB of memory that an episode may use if it runs in its own process.
+        memory_mb: MiB of memory that an episode may use if it runs in its own process. For this and the following
+            limits, all processes that it starts count.
+        cpu_seconds: Seconds of CPU time that it may use.
+        max_processes: Processes and threads that it may have.
     """
 
     max_episodes: int = 10_000
@@ -52,6 +58,8 @@ class Limits:
     score_seconds: float | None = None
     max_seconds: float | None = None
     memory_mb: float | None = None
+    cpu_seconds: float | None = None
+    max_processes: int | None = None
 
     def require(self, environments: Iterable[str]) -> None:
         """Check that every environment in `max_episodes_of` is served.
@@ -78,6 +86,8 @@ class Limits:
             score_seconds=_either(self.score_seconds, declared.score_seconds),
             close_seconds=declared.close_seconds,
             memory_mb=_either(self.memory_mb, declared.memory_mb),
+            cpu_seconds=_either(self.cpu_seconds, declared.cpu_seconds),
+            max_processes=_either(self.max_processes, declared.max_processes),
         )
 
     def episodes(self, spec: EnvironmentDefinition) -> int | None:
@@ -85,12 +95,12 @@ class Limits:
         if (named := self.max_episodes_of.get(spec.name)) is not None:
             return named
         said = self.max_episodes_per_environment
-        return said if said is not None else spec.cls.max_episodes
+        return said if said is not None else spec.prototype.max_episodes
 
     def seconds(self, spec: EnvironmentDefinition) -> float | None:
         """How many seconds an episode of the environment may last; `None` for no limit."""
         return _either(self.max_seconds, spec.prototype.max_seconds)
 
 
-def _either(said: float | None, declared: float | None) -> float | None:
+def _either(said: NumberT | None, declared: NumberT | None) -> NumberT | None:
     return said if said is not None else declared

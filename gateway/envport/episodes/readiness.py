@@ -28,10 +28,12 @@ class Preparation:
     Attributes:
         status: The status. After `failed`, the preparation is tried again.
         reason: Why the environment cannot be run.
+        limits_kept_by: What keeps the limits on memory, processes and CPU time, if it runs in processes of its own.
     """
 
     status: Literal["preparing", "ready", "failed"]
     reason: str | None = None
+    limits_kept_by: str | None = None
 
 
 class Readiness:
@@ -39,14 +41,15 @@ class Readiness:
 
     Args:
         environments: The environments.
-        prepare: Prepares the runtime to open episodes of an environment; raises an error if it cannot.
+        prepare: Prepares the runtime to open episodes of an environment, and returns what keeps the limits on their
+            processes; raises an error if it cannot.
         clock: The clock.
     """
 
     def __init__(
         self,
         environments: Iterable[EnvironmentDefinition],
-        prepare: Callable[[EnvironmentDefinition], Awaitable[None]],
+        prepare: Callable[[EnvironmentDefinition], Awaitable[str | None]],
         clock: Clock,
     ):
         self._environments = list(environments)
@@ -76,11 +79,13 @@ class Readiness:
 
     async def _tried(self, spec: EnvironmentDefinition) -> Preparation:
         try:
-            await self._prepare(spec)
+            keeper = await self._prepare(spec)
         except EnvportError as error:
             return Preparation("failed", str(error))
         except Exception as error:
             # One broken environment must not stop the gateway.
             logger.exception("environment %s could not be prepared", spec.name)
             return Preparation("failed", f"{type(error).__name__} while it was being prepared; the log says more")
-        return Preparation("ready")
+        if keeper is not None:
+            logger.info("environment %s: limits on memory, processes and CPU time are kept by %s", spec.name, keeper)
+        return Preparation("ready", limits_kept_by=keeper)

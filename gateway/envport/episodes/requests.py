@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,11 +17,20 @@ from envport.registry import EnvironmentDefinition
 from envport.tools.toolset import Toolset
 from envport.types import Choice, Task
 
-__all__ = ["EpisodeStart", "OpenRequest", "resolve", "resolve_reset"]
+__all__ = ["MAX_LABEL", "MAX_LABELS", "EpisodeStart", "OpenRequest", "resolve", "resolve_reset"]
 
 logger = logging.getLogger(__name__)
 
+MAX_LABELS = 16
+"""The most labels of an episode."""
+
+MAX_LABEL = 128
+"""The most characters of a label."""
+
+_MAX_SECRETS = 32
+_MAX_SECRET = 16_384
 _LARGEST_SEED = 2**63 - 1
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 # Thousands of ended episodes are remembered, and a request may bring a task of megabytes.
 _KEPT_TASK_BYTES = 16 * 2**10
 
@@ -35,6 +45,8 @@ class OpenRequest:
         choice: Split, task and seed.
         reward_in_meta: Whether MCP results carry the reward in `_meta`.
         wait: Whether to wait for a free place.
+        labels: Labels of the episode by name. Never shown to the player.
+        secrets: Secrets for the environment by name, in addition to those that it is served with.
     """
 
     environment: str
@@ -42,6 +54,21 @@ class OpenRequest:
     choice: Choice = field(default_factory=Choice)
     reward_in_meta: bool = False
     wait: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+    def checked(self, spec: EnvironmentDefinition) -> OpenRequest:
+        """The request with the environment's own secrets, after a check of its labels and secrets.
+
+        Raises:
+            InvalidRequest: A label or secret is malformed, or there are too many. The message contains no secret.
+        """
+        _check_names("label", self.labels, MAX_LABELS, MAX_LABEL)
+        _check_names("secret", self.secrets, _MAX_SECRETS, _MAX_SECRET)
+        for name, value in self.labels.items():
+            if not value.isprintable():
+                raise InvalidRequest(f"label {name!r} is {value!r}; it has to be printable")
+        return replace(self, secrets={**spec.secrets, **self.secrets}) if spec.secrets else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +103,19 @@ class EpisodeStart:
         if not self.shortened or self.split is None or self.task_index is None:
             return self
         return replace(self, task=spec.task(self.split, self.task_index), shortened=False)
+
+
+def _check_names(what: str, given: Mapping[str, str], most: int, longest: int) -> None:
+    if len(given) > most:
+        raise InvalidRequest(f"{len(given)} {what}s are given; allowed: at most {most}")
+    for name, value in given.items():
+        if not _NAME.fullmatch(name):
+            raise InvalidRequest(
+                f"{name[:80]!r} cannot name a {what}: use letters, digits, '.', '_' and '-', at most 64 of them, and "
+                "a letter or '_' first"
+            )
+        if type(value) is not str or not 1 <= len(value) <= longest:
+            raise InvalidRequest(f"{what} {name!r} has to be text of 1 to {longest} characters")
 
 
 def resolve(spec: EnvironmentDefinition, choice: Choice) -> EpisodeStart:

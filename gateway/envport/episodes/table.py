@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from heapq import nlargest
 from typing import Any
 
 import anyio
@@ -27,10 +28,10 @@ from envport.episodes.states import GONE
 from envport.episodes.watched import EpisodeObserver, Unobserved
 from envport.errors import EpisodeFailed, UnknownEpisode
 from envport.registry import EnvironmentDefinition, served
-from envport.runtimes import ProgressSink, Runtime, kind_for, runtime_for
+from envport.runtimes import ProgressSink, Runtime, kind_for, limits_kept_by, runtime_for
 from envport.telemetry.subject import EpisodeSubject
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
-from envport.types import Choice, EpisodeInfo, Outcome, Status, Trajectory
+from envport.types import Choice, EpisodeInfo, LegalCall, Outcome, Status, Trajectory
 
 __all__ = ["Episodes"]
 
@@ -159,6 +160,7 @@ class Episodes:
     async def open_episode(self, request: OpenRequest) -> Episode:
         """The same as `open`, for a caller in this process that plays the episode itself."""
         spec = self.environment(request.environment)
+        request = request.checked(spec)
         start = resolve(spec, request.choice)
         await self._admission.acquire(request.principal, spec.name, wait=request.wait)
         handle = self._new_handle(spec.name, request.principal)
@@ -176,7 +178,8 @@ class Episodes:
 
     def find(self, handle: str, principal: str) -> Found:
         """Find an episode by its handle, to play it."""
-        return Found(handle, principal, self._playable(handle, principal).spec)
+        episode = self._playable(handle, principal)
+        return Found(handle, principal, episode.spec, episode.subject.labels)
 
     def episode(self, handle: str, principal: str) -> Episode:
         """The episode of that handle. Includes closed and expired ones while they are remembered.
@@ -204,9 +207,23 @@ class Episodes:
         """Call a tool. Calls of one episode run one after the other."""
         return await self._playable(found.handle, found.principal).call(tool, arguments, progress, call_id)
 
+    async def legal_calls(self, found: Found) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say."""
+        return await self._playable(found.handle, found.principal).legal_calls()
+
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
         """The state of an episode. Closed and expired episodes are found too, while they are remembered."""
         return self.episode(handle, principal).info()
+
+    async def list_episodes(self, principal: str, labels: Mapping[str, str], limit: int) -> list[EpisodeInfo]:
+        """The principal's episodes that have these labels, the newest first."""
+        wanted = labels.items()
+        found = [
+            episode
+            for episode in (*self._ended.values(), *self._holding.values())
+            if episode.principal == principal and wanted <= episode.subject.labels.items()
+        ]
+        return [episode.info() for episode in nlargest(limit, found, key=lambda episode: episode.created_at)]
 
     async def keep_alive(self, found: Found) -> EpisodeInfo:
         """Restart the idle timer of an episode."""
@@ -305,8 +322,9 @@ class Episodes:
             self._runtimes[kind] = runtime_for(kind)
         return self._runtimes[kind]
 
-    async def _prepare(self, spec: EnvironmentDefinition) -> None:
+    async def _prepare(self, spec: EnvironmentDefinition) -> str | None:
         await self._runtime(spec).prepare(spec)
+        return limits_kept_by(kind_for(spec, self._kind))
 
     def _note_end(self, subject: EpisodeSubject, outcome: Outcome) -> None:
         self._observer.ended(subject.environment, outcome)

@@ -20,7 +20,7 @@ from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.telemetry.tracing import OpenSpan, begin_span
-from envport.types import Choice, EpisodeInfo, Outcome, Trajectory
+from envport.types import Choice, EpisodeInfo, LegalCall, Outcome, Trajectory
 
 __all__ = ["EpisodeObserver", "Unobserved", "WatchedTable"]
 
@@ -168,15 +168,23 @@ class WatchedTable:
         call_id: str | None = None,
     ) -> CallResult:
         """Call a tool. Calls of one episode run one after the other."""
-        subject = EpisodeSubject(found.spec.name, found.handle, found.principal)
+        subject = EpisodeSubject(found.spec.name, found.handle, found.principal, found.labels)
         with self._operation("episode.call", subject.environment, subject, self._observer.called, tool) as operation:
             result = await self._table.call(found, tool, arguments, progress, call_id)
             operation.gave(result)
             return result
 
+    async def legal_calls(self, found: Found) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say."""
+        return await self._table.legal_calls(found)
+
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
         """The state of an episode."""
         return await self._table.info(handle, principal)
+
+    async def list_episodes(self, principal: str, labels: Mapping[str, str], limit: int) -> list[EpisodeInfo]:
+        """The principal's episodes that have these labels, the newest first."""
+        return await self._table.list_episodes(principal, labels, limit)
 
     async def keep_alive(self, found: Found) -> EpisodeInfo:
         """Restart the idle timer of an episode."""
@@ -184,7 +192,7 @@ class WatchedTable:
 
     async def reset(self, found: Found, choice: Choice) -> Opening:
         """Start an episode over. It keeps its task and seed unless others are given."""
-        subject = EpisodeSubject(found.spec.name, found.handle, found.principal)
+        subject = EpisodeSubject(found.spec.name, found.handle, found.principal, found.labels)
         with self._operation("episode.reset", subject.environment, subject, self._observer.reset) as operation:
             opening = await self._table.reset(found, choice)
             operation.gave_episode(opening.handle, opening.seed)

@@ -6,11 +6,12 @@ from functools import partial
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, StrictInt
 from starlette.responses import PlainTextResponse
 
 from envport.access import ANYONE, Access, Principal
 from envport.episodes import EpisodeTable, Opening, OpenRequest, environment_info, task_page, while_connected
+from envport.episodes.requests import MAX_LABEL, MAX_LABELS
 from envport.errors import AtCapacity, EpisodeFailed, InvalidRequest, UnknownEnvironment, UnknownEpisode
 from envport.http.problems import ANYWHERE, add_error_handlers, describe_refusals, refusals
 from envport.registry import EnvironmentDefinition
@@ -18,6 +19,7 @@ from envport.types import (
     Choice,
     EnvironmentInfo,
     EpisodeInfo,
+    LegalCalls,
     OpenedEpisode,
     Task,
     TaskPage,
@@ -82,6 +84,20 @@ class OpenFields(TaskFields):
     mint_token: Annotated[
         StrictBool, Field(description="Return a bearer token that plays this episode and opens nothing else.")
     ] = False
+    labels: Annotated[
+        dict[str, str],
+        Field(
+            description=f"Labels such as run, group and sample, to find the episode by; at most {MAX_LABELS}, of at "
+            f"most {MAX_LABEL} characters. The player never sees them."
+        ),
+    ] = {}
+    secrets: Annotated[
+        dict[str, SecretStr],
+        Field(
+            description="Secrets for the environment, by name. They are recorded, logged and returned nowhere.",
+            repr=False,
+        ),
+    ] = {}
 
 
 class ControlPlane:
@@ -199,7 +215,14 @@ async def list_tasks(
 )
 async def open_episode(body: OpenFields, request: Request, plane: Plane, caller: CallingPrincipal) -> OpenedEpisode:
     """Open an episode. If there is no room, it waits for a bounded time, then answers 503 with Retry-After."""
-    asked = OpenRequest(body.environment, caller.name, body.choice, body.reward_in_meta)
+    asked = OpenRequest(
+        body.environment,
+        caller.name,
+        body.choice,
+        body.reward_in_meta,
+        labels=body.labels,
+        secrets={name: secret.get_secret_value() for name, secret in body.secrets.items()},
+    )
     opening = await while_connected(
         # Nobody but the client that left would know the handle.
         request.receive,
@@ -210,10 +233,34 @@ async def open_episode(body: OpenFields, request: Request, plane: Plane, caller:
     return plane.opened(request, opening, token)
 
 
+@router.get("/episodes", tags=["episodes"], responses=refusals(InvalidRequest))
+async def list_episodes(
+    plane: Plane,
+    caller: CallingPrincipal,
+    label: Annotated[
+        list[str] | None, Query(description="NAME=VALUE that an episode has to be labelled with; may be repeated.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=_PAGE)] = 100,
+) -> list[EpisodeInfo]:
+    """The caller's episodes, the newest first: live ones, and ended ones while they are remembered."""
+    labels: dict[str, str] = {}
+    for text in label or ():
+        name, equals, value = text.partition("=")
+        if not equals or labels.setdefault(name, value) != value:
+            raise InvalidRequest(f"label {text!r} has to be NAME=VALUE, with each NAME once")
+    return await plane.table.list_episodes(caller.name, labels, limit)
+
+
 @router.get("/episodes/{episode_id}", tags=["episodes"], responses=_UNKNOWN_EPISODE)
 async def get_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
     """The state of an episode: status, outcome, steps, rewards, timing."""
     return await plane.table.info(episode_id, caller.name)
+
+
+@router.get("/episodes/{episode_id}/legal-calls", tags=["episodes"], responses=_EPISODE)
+async def get_legal_calls(episode_id: str, plane: Plane, caller: CallingPrincipal) -> LegalCalls:
+    """Which calls make sense now, if the environment says so. For policies and audits, never for a player."""
+    return LegalCalls(calls=await plane.table.legal_calls(plane.table.find(episode_id, caller.name)))
 
 
 @router.post("/episodes/{episode_id}/keepalive", tags=["episodes"], responses=_EPISODE)

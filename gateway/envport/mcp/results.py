@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from envport.episodes import CallResult, Opening
 from envport.errors import EnvportError, EpisodeFailed, EpisodeOver
-from envport.tools.content import text_block
+from envport.tools.content import joined, text_block, text_of
+from envport.tools.schema import ToolSpec
 from envport.types import ContentBlock, Observation
 
 __all__ = ["opening_blocks", "prompt_messages", "tool_error", "tool_result"]
 
 
-def tool_result(result: CallResult, before: Iterable[ContentBlock] = ()) -> dict[str, Any]:
+_FIRST_OBSERVATION = "envport/first_observation"
+
+
+def tool_result(
+    result: CallResult, before: Sequence[ContentBlock] = (), tool: ToolSpec | None = None
+) -> dict[str, Any]:
     """The MCP result of a tool call.
 
     Args:
         result: The result of the call.
         before: Blocks to put in front, if the call also started the episode.
+        tool: The tool, in that case.
     """
-    wire: dict[str, Any] = {"content": [*before, *result.observation.content]}
-    if result.observation.structured_content is not None:
-        wire["structuredContent"] = result.observation.structured_content
+    wire: dict[str, Any] = {"content": [*_introduced(before, result.observation.content)]}
+    if (data := result.observation.structured_content) is not None:
+        # Claude Code and others show their model only the structured content, if there is any.
+        told = before if tool is not None and tool.more_keys else ()
+        more = {_FIRST_OBSERVATION: "\n\n".join(map(text_of, told))} if told else {}
+        wire["structuredContent"] = {**more, **data}
     wire["isError"] = result.is_error
     wire["resultType"] = "complete"
     meta: dict[str, Any] = {
@@ -44,21 +54,29 @@ def tool_result(result: CallResult, before: Iterable[ContentBlock] = ()) -> dict
     return wire
 
 
-def tool_error(error: EnvportError, before: Iterable[ContentBlock] = ()) -> dict[str, Any]:
+def tool_error(error: EnvportError, before: Sequence[ContentBlock] = ()) -> dict[str, Any]:
     """A tool error for the model to read. The message says what was wrong and what to do next."""
     meta = {"envport/error": error.code}
     if isinstance(error, EpisodeFailed | EpisodeOver) and error.fault is not None:
         meta["envport/fault"] = error.fault
     return {
-        "content": [*before, text_block(str(error))],
+        "content": [*_introduced(before, [text_block(str(error))])],
         "isError": True,
         "resultType": "complete",
         "_meta": meta,
     }
 
 
+def _introduced(before: Sequence[ContentBlock], reply: Sequence[ContentBlock]) -> Sequence[ContentBlock]:
+    return joined([*before, text_block("The result of this call:"), *reply]) if before else reply
+
+
 def opening_blocks(opening: Opening, idle_seconds: float) -> list[ContentBlock]:
-    """The content for a player that has started an episode: the handle, the prompt and the first observation."""
+    """The content for a player that has started an episode: the handle, the prompt and the first observation.
+
+    They are one block of text, unless the observation has images or the like. There is no structured content, because
+    clients that show it to their model hide the text.
+    """
     lines = [
         f"episode_id: {opening.handle}",
         f"Pass this episode_id in every call. The episode expires after {idle_seconds / 60:g} minutes without a call.",
@@ -69,7 +87,7 @@ def opening_blocks(opening: Opening, idle_seconds: float) -> list[ContentBlock]:
     blocks = [text_block("\n".join(lines))]
     if opening.prompt:
         blocks.append(text_block(opening.prompt))
-    return [*blocks, *opening.observation.content]
+    return joined([*blocks, *opening.observation.content])
 
 
 def prompt_messages(prompt: str, first: Observation | None) -> list[dict[str, Any]]:

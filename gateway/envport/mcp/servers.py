@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
-import jsonschema
 import mcp_types as types
 from jsonschema import Draft202012Validator
 from jsonschema.protocols import Validator
@@ -31,7 +30,7 @@ from envport.mcp.progress import playing, receiving
 from envport.mcp.results import opening_blocks, prompt_messages, tool_error, tool_result
 from envport.registry import EnvironmentDefinition
 from envport.telemetry.mcp_server import WhenTraced
-from envport.tools.arguments import explain_json_schema_error
+from envport.tools.arguments import schema_problems
 from envport.tools.toolset import EPISODE_ID, START_EPISODE, Toolset
 from envport.types import Choice, ContentBlock
 
@@ -152,7 +151,9 @@ class EpisodeServer(_EnvironmentServer):
 
     async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call the tool in the episode."""
-        return tool_result(await playing(ctx, self._table, self._episode(ctx), tool, arguments))
+        episode = self._episode(ctx)
+        result = await playing(ctx, self._table, episode, tool, arguments)
+        return tool_result(result)
 
     async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
         """The task's prompt and the first observation."""
@@ -182,6 +183,7 @@ class FixedServer(_EnvironmentServer):
     ):
         self.name, self.version = spec.name, spec.cls.version
         self.tools = tools.listing
+        self._toolset = tools
         self._table = table
         self._fixed = fixed
         self._prompt = prompt
@@ -199,7 +201,8 @@ class FixedServer(_EnvironmentServer):
         before = opening.observation.content if self._fixed.take_opening() else ()
         try:
             found = self._table.find(opening.handle, self._fixed.principal)
-            return tool_result(await playing(ctx, self._table, found, tool, arguments), before)
+            result = await playing(ctx, self._table, found, tool, arguments)
+            return tool_result(result, before, self._toolset.tools[tool])
         except EnvportError as error:
             return tool_error(error, before)
 
@@ -231,15 +234,15 @@ class SharedServer(_EnvironmentServer):
         super().__init__()
 
     async def instructions(self, ctx: Context) -> str | None:
-        """The environment's description, and how to start an episode."""
+        """The environment's instructions, and how to start an episode."""
         return (
-            f"{self._spec.description}\n\nCall {START_EPISODE} to begin: it returns an {EPISODE_ID} and the first "
+            f"{self._spec.instructions}\n\nCall {START_EPISODE} to begin: it returns an {EPISODE_ID} and the first "
             f"observation. Pass the {EPISODE_ID} in every call. "
             f"An episode expires after {self._idle_seconds / 60:g} minutes without a call."
         ).strip()
 
     async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
-        """The environment's description, and how to start an episode."""
+        """The environment's instructions, and how to start an episode."""
         return prompt_messages(await self.instructions(ctx) or "", None)
 
     async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,13 +257,14 @@ class SharedServer(_EnvironmentServer):
             raise InvalidArguments(f"Argument {EPISODE_ID!r} has to be a string, as {START_EPISODE} returned it.")
         found, before = await self._find(ctx, handle, tool, arguments)
         try:
-            return tool_result(await playing(ctx, self._table, found, tool, arguments), before)
+            result = await playing(ctx, self._table, found, tool, arguments)
+            return tool_result(result, before, self._spec.tools[tool])
         except EnvportError as error:
             return tool_error(error, before)
 
     async def _start(self, ctx: Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        if problems := [explain_json_schema_error(error) for error in _errors(self._start_schema, arguments)]:
-            raise InvalidArguments("\n".join(problems))
+        if problems := schema_problems(self._start_schema, arguments):
+            raise InvalidArguments(problems)
         opening = await self._open(ctx, arguments)
         return {
             "content": opening_blocks(opening, self._idle_seconds),
@@ -319,10 +323,6 @@ class GoneServer(_EnvironmentServer):
     async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
         """Refuse."""
         raise UnknownEpisode
-
-
-def _errors(validator: Validator, arguments: Mapping[str, Any]) -> list[jsonschema.ValidationError]:
-    return list(validator.iter_errors(dict(arguments)))
 
 
 def _start_episode(spec: EnvironmentDefinition, idle_seconds: float) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from envport.runtimes.base import (
     reward_of,
 )
 from envport.runtimes.local import SCORING, InlineRuntime, ThreadRuntime, overdue
-from envport.runtimes.selection import kind_for, runtime_for
+from envport.runtimes.selection import kind_for, limits_kept_by, runtime_for
 
 __all__ = [
     "SCORING",
@@ -27,6 +27,7 @@ __all__ = [
     "Worker",
     "contained",
     "kind_for",
+    "limits_kept_by",
     "overdue",
     "reward_of",
     "runtime_for",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from pydantic_core import to_jsonable_python
@@ -15,9 +16,22 @@ from envport.environment import Progress
 from envport.errors import ToolError, WorkerLost
 from envport.registry import EnvironmentDefinition
 from envport.tools.content import observe
-from envport.types import Observation, Step, Task
+from envport.types import LegalCall, Observation, Step, Task
 
-__all__ = ["UNBOUNDED", "Bounds", "Load", "ProgressSink", "Runtime", "StepResult", "Worker", "contained", "reward_of"]
+__all__ = [
+    "NO_SECRETS",
+    "UNBOUNDED",
+    "Bounds",
+    "Load",
+    "ProgressSink",
+    "Runtime",
+    "StepResult",
+    "Worker",
+    "contained",
+    "first_observation",
+    "legal_calls_of",
+    "reward_of",
+]
 
 ProgressSink = Progress
 """Receives the progress that a tool reports."""
@@ -25,7 +39,7 @@ ProgressSink = Progress
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits on the time and memory of a worker; `None` means no limit.
+    """Limits of a worker; `None` means no limit. The last three hold for a process with all that it starts.
 
     Attributes:
         call_seconds: How long a call may take.
@@ -33,6 +47,8 @@ class Bounds:
         score_seconds: How long scoring it may take.
         close_seconds: How long closing it may take.
         memory_mb: MiB of memory, not counting what all workers of the environment share.
+        cpu_seconds: Seconds of CPU time.
+        max_processes: Processes and threads.
     """
 
     call_seconds: float | None = None
@@ -40,9 +56,14 @@ class Bounds:
     score_seconds: float | None = None
     close_seconds: float | None = None
     memory_mb: float | None = None
+    cpu_seconds: float | None = None
+    max_processes: int | None = None
 
 
 UNBOUNDED = Bounds()
+
+NO_SECRETS: Mapping[str, str] = MappingProxyType({})
+"""The secrets of an episode that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +102,12 @@ class StepResult:
         """Make a result from a tool's return value: a `Step` or an observation.
 
         Raises:
-            TypeError: The type of the observation or of the reward is not allowed.
+            TypeError: The type of the observation or of the reward is not allowed, or the value is a tuple as
+                Gymnasium's `step` returns it.
             ValueError: The reward is NaN or infinite.
         """
         if not isinstance(value, Step):
+            _refuse_step_tuple(value)
             return cls(observe(value))
         step = cast("Step[Any]", value)
         return cls(
@@ -94,6 +117,38 @@ class StepResult:
             truncated=bool(step.truncated),
             info=to_jsonable_python(dict(step.info), fallback=repr) if step.info else {},
         )
+
+
+def first_observation(value: Any) -> Observation:
+    """Turn what `reset` returned into an observation.
+
+    Raises:
+        TypeError: The type of the observation is not allowed, or the value is a pair as Gymnasium's `reset` returns it.
+    """
+    if type(value) is tuple and len(cast("tuple[Any, ...]", value)) == 2 and isinstance(value[1], Mapping):
+        raise TypeError(
+            "reset() returned a pair like Gymnasium's (observation, info): return only the observation, as the player "
+            "would see the info. If the mapping is part of the observation, return a list"
+        )
+    return observe(value)
+
+
+def _refuse_step_tuple(value: Any) -> None:
+    """Refuse the tuples of Gymnasium's `step`: taken as a list of observations, they show the reward to the player."""
+    if type(value) is not tuple or len(parts := cast("tuple[Any, ...]", value)) not in (4, 5):
+        return
+    _, reward, *ends, info = parts
+    if isinstance(info, Mapping) and hasattr(reward, "__float__") and all(map(_is_bool, ends)):
+        names = "terminated, truncated" if len(ends) == 2 else "done"
+        raise TypeError(
+            f"the tool returned Gymnasium's tuple (observation, reward, {names}, info): return Step(observation, "
+            "reward=..., terminated=..., truncated=..., info=...)"
+        )
+
+
+def _is_bool(value: Any) -> bool:
+    # NumPy's class has had both names.
+    return type(value).__name__ in ("bool", "bool_")
 
 
 def reward_of(value: Any) -> float | None:
@@ -135,13 +190,32 @@ def contained() -> Generator[None]:
         raise RuntimeError(f"the environment raised {type(error).__qualname__}: {error}") from error
 
 
+def legal_calls_of(value: Any) -> list[LegalCall] | None:
+    """What `legal_calls` returned, as plain data.
+
+    Raises:
+        TypeError: It is not a sequence of pairs of a tool's name and arguments.
+    """
+    if value is None:
+        return None
+    calls: list[LegalCall] = []
+    for item in value:
+        if not (isinstance(item, tuple | list) and len(cast("Sequence[Any]", item)) == 2):
+            raise TypeError(f"legal_calls() has to return (tool, arguments) pairs, not {item!r}")
+        name, arguments = cast("Sequence[Any]", item)
+        if type(name) is not str or not isinstance(arguments, Mapping):
+            raise TypeError(f"legal_calls() has to return (tool, arguments) pairs, not {item!r}")
+        calls.append((name, to_jsonable_python(dict(cast("Mapping[str, Any]", arguments)))))
+    return calls
+
+
 class Worker(Protocol):
     """One environment instance, in whichever runtime. Only one caller may use it at a time.
 
     After `WorkerLost` or a cancelled call, only `close` may be called.
     """
 
-    async def reset(self, *, seed: int, task: Task | None) -> Observation:
+    async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
         """Start the episode and return the first observation.
 
         Raises:
@@ -160,6 +234,15 @@ class Worker(Protocol):
             ToolError: The environment refused the call, with a message for the player.
             UpstreamLost: The foreign system behind the environment has failed.
             WorkerLost: The process of the environment died, or the call exceeded its time or memory limit.
+            Exception: The environment itself failed.
+        """
+        ...
+
+    async def legal_calls(self) -> list[LegalCall] | None:
+        """The calls that make sense now, if the environment says which.
+
+        Raises:
+            WorkerLost: The process of the environment died, or took longer than a call may.
             Exception: The environment itself failed.
         """
         ...

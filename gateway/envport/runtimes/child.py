@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import inspect
@@ -26,16 +25,16 @@ from pydantic_core import to_jsonable_python
 from envport.environment import Environment, tool
 from envport.errors import InvalidArguments, ToolError, UpstreamLost
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import StepResult, reward_of
+from envport.runtimes.base import StepResult, first_observation, legal_calls_of, reward_of
 from envport.runtimes.frames import Frames, encode
 from envport.runtimes.instance import Instance, Work
+from envport.runtimes.sandbox import confine
+from envport.runtimes.sandbox_plan import SandboxPlan
+from envport.runtimes.syscalls import die_with_parent, set_subreaper
 from envport.tools.content import observe, text_block
 from envport.types import Task
 
-__all__ = ["die_with_parent", "rehearse", "set_subreaper", "settle_in", "work"]
-
-_SET_PDEATHSIG = 1
-_SET_CHILD_SUBREAPER = 36
+__all__ = ["rehearse", "settle_in", "work"]
 
 _NICENESS = 10
 # Raise the score, so that the kernel kills episodes before the gateway if the machine runs out of memory.
@@ -44,21 +43,15 @@ _SOCKET = 3
 _REHEARSALS = 64
 _CHUNK = 65_536
 
-_libc = ctypes.CDLL(None, use_errno=True)
 
+def settle_in(sock: int, stderr: int, sandbox: SandboxPlan | None) -> socket.socket:
+    """Give a forked process its own group, standard streams, descriptors, priority and random numbers.
 
-def die_with_parent(number: signal.Signals) -> None:
-    """Have the kernel send this process a signal when its parent ends (Linux's prctl(2))."""
-    _libc.prctl(_SET_PDEATHSIG, int(number), 0, 0, 0)
-
-
-def set_subreaper() -> None:
-    """Become the parent of descendants whose own parent ends, so that all of them can be found (prctl(2))."""
-    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def settle_in(sock: int, stderr: int) -> socket.socket:
-    """Give a forked process its own group, standard streams, descriptors, priority and random numbers."""
+    Args:
+        sock: Descriptor of the episode's end of the socketpair.
+        stderr: Descriptor that takes the place of standard output and standard error.
+        sandbox: The sandbox that it goes into; `None` for none.
+    """
     os.setpgid(0, 0)
     die_with_parent(signal.SIGKILL)
     set_subreaper()
@@ -68,6 +61,8 @@ def settle_in(sock: int, stderr: int) -> socket.socket:
     os.closerange(_SOCKET + 1, os.sysconf("SC_OPEN_MAX"))
     os.set_inheritable(_SOCKET, False)
     os.nice(_NICENESS)
+    if sandbox is not None:
+        confine(sandbox)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
     signal.set_wakeup_fd(-1)
@@ -122,7 +117,7 @@ def rehearse() -> None:
     ours, theirs = socket.socketpair()
     call = encode({"op": "call", "tool": "echo", "arguments": {"message": ""}, "progress": False})
     with ours, theirs:
-        ours.sendall(encode({"op": "reset", "seed": 1, "task": None}) + _REHEARSALS * call)
+        ours.sendall(encode({"op": "reset", "seed": 1, "task": None, "secrets": {}}) + _REHEARSALS * call)
         ours.shutdown(socket.SHUT_WR)
         _Worker(theirs, EnvironmentDefinition("rehearsal", _Rehearsal)).answer()
 
@@ -172,15 +167,20 @@ class _Worker:
     def _begin(self, message: dict[str, Any]) -> Work:
         match message["op"]:
             case "reset":
-                self._instance = Instance(self._spec, self._prepared)
+                self._instance = Instance(self._spec, self._prepared, self._notice)
                 task = message["task"]
                 return self._instance.reset(
-                    seed=message["seed"], task=Task.model_validate(task) if task is not None else None
+                    seed=message["seed"],
+                    task=Task.model_validate(task) if task is not None else None,
+                    secrets=message["secrets"],
                 )
             case "call":
                 assert self._instance is not None
                 progress = self._progress if message["progress"] else None
                 return self._instance.call(message["tool"], message["arguments"], progress)
+            case "legal":
+                assert self._instance is not None
+                return self._instance.legal_calls()
             case "score":
                 assert self._instance is not None
                 return self._instance.score()
@@ -210,6 +210,9 @@ class _Worker:
         if isinstance(broken, KeyboardInterrupt):
             raise broken
 
+    def _notice(self, running: bool) -> None:
+        self._send(encode({"player": running}))
+
     def _progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         self._send(encode({"progress": [progress, total, message]}))
 
@@ -233,8 +236,10 @@ def _said(op: str, value: Any) -> dict[str, Any]:
         case "call":
             return _stepped(StepResult.of(value))
         case "reset":
-            value = observe(value)
+            value = first_observation(value)
             return {"content": value.content, "structured": value.structured_content}
+        case "legal":
+            return {"calls": legal_calls_of(value)}
         case "score":
             return {"reward": reward_of(value)}
         case "final_state":

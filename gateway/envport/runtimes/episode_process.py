@@ -14,6 +14,8 @@ from typing import Any, Literal
 from envport.errors import WorkerLost
 from envport.runtimes.base import ProgressSink
 from envport.runtimes.frames import FrameError, Frames, encode
+from envport.runtimes.meters import Meter
+from envport.runtimes.ownership import PlayerCodeNotice
 
 __all__ = ["EpisodeProcess"]
 
@@ -39,6 +41,7 @@ class EpisodeProcess:
     def __init__(self, sock: socket.socket, on_gone: Callable[[], None]):
         self.on_lost: Callable[[WorkerLost], None] | None = None
         self.lost: WorkerLost | None = None
+        self.meter: Meter | None = None
         self._sock = sock
         self._on_gone = on_gone
         self._loop = asyncio.get_running_loop()
@@ -47,6 +50,7 @@ class EpisodeProcess:
         self._killed = False
         self._given_up: asyncio.TimerHandle | None = None
         self._why: WorkerLost | None = None
+        self._player_code: PlayerCodeNotice | None = None
         self._frames = Frames()
         self._unsent = bytearray()
         self._answer: asyncio.Future[dict[str, Any]] | None = None
@@ -129,6 +133,11 @@ class EpisodeProcess:
         self._signal()
         self._given_up = self._loop.call_later(_KILL_SECONDS, self.died, None, "")
 
+    def check(self) -> None:
+        """Kill the process if its tree has used more than it may."""
+        if self.meter is not None and (why := self.meter.over()) is not None:
+            self.kill(why)
+
     async def gone(self) -> None:
         """Wait until the process is gone."""
         await asyncio.shield(self._gone)
@@ -142,6 +151,9 @@ class EpisodeProcess:
         """
         if self.lost is not None:
             return
+        if self.meter is not None and self._why is None:
+            # The kernel may have killed it for its memory.
+            self._why = self.meter.over()
         # An answer that was sent before the death still counts.
         with contextlib.suppress(OSError, FrameError):
             for _ in range(_LAST_CHUNKS):
@@ -150,6 +162,10 @@ class EpisodeProcess:
         lost = self._why or WorkerLost("The environment's process was lost.", fault="infrastructure")
         if status is not None:
             lost = _with_status(self._why, status, stderr)
+        # A process that was ended for breaking the protocol was ended for what the environment did.
+        broke = self._why is not None and self._why.reason == "worker_lost"
+        if self._player_code is not None and not broke and self._player_code.owns(lost):
+            lost.fault = "player"
         self.lost = lost
         self._release()
         if self._answer is not None and not self._answer.done():
@@ -181,6 +197,8 @@ class EpisodeProcess:
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
+        if self.meter is not None:
+            self.meter.close()
 
     def _overdue(self, overdue: Callable[[], WorkerLost]) -> None:
         self.kill(overdue())
@@ -233,6 +251,8 @@ class EpisodeProcess:
     def _take(self, message: dict[str, Any]) -> None:
         if "progress" in message:
             self._report(message["progress"])
+        elif "player" in message:
+            self._player_code = PlayerCodeNotice() if message["player"] is True else None
         elif self._answer is not None and not self._answer.done():
             self._answer.set_result(message)
         else:
@@ -258,7 +278,8 @@ def _with_status(why: WorkerLost | None, status: int, stderr: str) -> WorkerLost
         message = f"The environment's process was ended by {name}."
     else:
         message = f"The environment's process ended with exit code {os.waitstatus_to_exitcode(status)}."
-    return WorkerLost(message, reason, signal_name=name, stderr=stderr)
+    fault = "environment" if why is None else why.fault
+    return WorkerLost(message, reason, fault=fault, signal_name=name, stderr=stderr)
 
 
 def _signal_name(number: int) -> str:

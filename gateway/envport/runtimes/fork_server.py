@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import pickle
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,13 +24,13 @@ from envport.registry import EnvironmentDefinition
 from envport.runtimes.episode_process import EpisodeProcess
 from envport.runtimes.frames import MAX_PACKET
 from envport.runtimes.origin import Origin
+from envport.runtimes.sandbox_plan import SandboxPlan, sandbox_variables
 from envport.secrecy import without_secrets
 
 __all__ = ["ForkServer"]
 
 logger = logging.getLogger(__name__)
 
-_HIDDEN = ("/tmp/", "/dev/")
 _LOAD_SECONDS = 300.0
 _END_SECONDS = 10.0
 # A fork takes milliseconds, also on a busy machine. A zygote that does not answer for so long was stopped, or hangs.
@@ -61,7 +60,8 @@ class ForkServer:
         self._loaded: asyncio.Future[int] = self._loop.create_future()
         self._turn = asyncio.Semaphore(_FORKS_AT_ONCE)
         self._origin = Origin.of(spec)
-        self._sock, self._zygote = _start(spec, self._origin)
+        self._sandbox = SandboxPlan.of(spec, self._origin) if spec.cls.sandbox else None
+        self._sock, self._zygote = _start(spec)
         self._loop.add_reader(self._sock.fileno(), self._read)
 
     @property
@@ -78,7 +78,12 @@ class ForkServer:
         Raises:
             ConfigurationError: The environment cannot be loaded in the zygote.
         """
-        message = {"load": self._origin.data(), "pythonpath": os.environ.get("PYTHONPATH")}
+        message = {
+            "load": self._origin.data(),
+            "sandbox": self._sandbox.data() if self._sandbox is not None else None,
+            # A sandboxed environment's programs must not look for modules where there are none.
+            "pythonpath": os.environ.get("PYTHONPATH") if self._sandbox is None else None,
+        }
         packet = json.dumps(message).encode("ascii")
         if len(packet) > MAX_PACKET:
             raise ConfigurationError(f"the options of environment {self.spec.name!r} are too large")
@@ -162,6 +167,8 @@ class ForkServer:
                     process.died(status, stderr)
             case {"loaded": memory}:
                 self._loaded.set_result(memory)
+            case {"forbidden": why}:
+                self._loaded.set_exception(ConfigurationError(f"environment {self.spec.name!r} cannot be run: {why}"))
             case {"failed": why}:
                 self._loaded.set_exception(
                     InvalidEnvironment(
@@ -244,20 +251,16 @@ def _unmade(why: str) -> WorkerLost:
     return WorkerLost(f"The environment's process could not be made: {why}.", fault="infrastructure")
 
 
-def _start(spec: EnvironmentDefinition, origin: Origin) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    paths = [os.path.abspath(path) for path in sys.path]
-    command = [sys.executable, "-P", "-m", "envport.runtimes.zygote"]
-    if spec.cls.sandbox:
-        command = [*_sandbox([*paths, os.path.dirname(origin.file)]), *command]
+def _start(spec: EnvironmentDefinition) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     # The environment must not see the gateway's tokens and keys.
-    environ = without_secrets(os.environ)
-    environ["PYTHONPATH"] = os.pathsep.join(paths)
+    environ = sandbox_variables(spec.cls, os.environ) if spec.cls.sandbox else without_secrets(os.environ)
+    environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in sys.path)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # A new session keeps terminal signals away: they end the gateway, and the gateway then ends the zygote.
     with theirs, ExitStack() as on_error:
         on_error.callback(ours.close)
         zygote = subprocess.Popen(
-            [*command, str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "envport.runtimes.zygote", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=2,
             pass_fds=[theirs.fileno()],
@@ -267,24 +270,3 @@ def _start(spec: EnvironmentDefinition, origin: Origin) -> tuple[socket.socket, 
         on_error.pop_all()
     ours.setblocking(False)
     return ours, zygote
-
-
-def _sandbox(paths: list[str]) -> list[str]:
-    """The command prefix that runs a command without network, where only a private `/tmp` is writable.
-
-    Args:
-        paths: Folders with code. Those under `/tmp` are mounted into the private `/tmp`.
-    """
-    bwrap = shutil.which("bwrap")
-    if bwrap is None:
-        raise ConfigurationError(
-            "a sandboxed environment needs bubblewrap, which is not installed: apt-get install bubblewrap"
-        )
-    code = {path for path in (*paths, sys.prefix, sys.base_prefix) if path.startswith(_HIDDEN)}
-    return [
-        bwrap,
-        *("--unshare-all", "--die-with-parent", "--new-session"),
-        *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"),
-        *(word for path in sorted(code) for word in ("--ro-bind-try", path, path)),
-        "--",
-    ]

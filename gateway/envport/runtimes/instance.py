@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from envport.player_code import PlayerCode
 from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import ProgressSink
 from envport.types import Task
@@ -23,23 +24,29 @@ class Instance:
     Args:
         spec: The environment.
         prepared: What its `prepare` yielded.
+        notice: Told when code of the player begins to run, and when it has ended.
 
     Attributes:
         name: The environment's name.
     """
 
-    def __init__(self, spec: EnvironmentDefinition, prepared: Any = None):
+    def __init__(self, spec: EnvironmentDefinition, prepared: Any = None, notice: Callable[[bool], None] | None = None):
         self.name = spec.name
         self._spec = spec
         self._tools = spec.tools
         self._environment = spec.make()
         if prepared is not None:
             self._environment.prepared = prepared
+        self._player_code = PlayerCode(notice) if spec.cls.runs_player_code else None
+        if self._player_code is not None:
+            self._environment.player_code = self._player_code
 
-    def reset(self, *, seed: int, task: Task | None) -> Work:
+    def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str]) -> Work:
         """The work that starts the episode; it returns the first observation as the environment gives it."""
         self._tools = self._spec.toolset_for(task).tools
         self._environment.rng = random.Random(seed)
+        if secrets:
+            self._environment.secrets = secrets
         return partial(self._environment.reset, seed=seed, task=task)
 
     def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> Work:
@@ -57,6 +64,10 @@ class Instance:
             bound[spec.progress] = progress or _silent
         return partial(method, **bound)
 
+    def legal_calls(self) -> Work:
+        """The work that says which calls make sense now."""
+        return self._environment.legal_calls
+
     def score(self) -> Work:
         """The work that scores the final state."""
         return self._environment.score
@@ -67,7 +78,24 @@ class Instance:
 
     def close(self) -> Work:
         """The work that releases the episode's resources."""
-        return self._environment.close
+        return self._environment.close if self._player_code is None else self._close_all
+
+    @property
+    def player_code_runs(self) -> bool:
+        """Whether code of the player is running."""
+        return self._player_code is not None and self._player_code.running
+
+    def stop_player_code(self) -> bool:
+        """End what is running of the player's code. Returns whether any was running."""
+        if self._player_code is None:
+            return False
+        ran = self._player_code.running
+        self._player_code.close()
+        return ran
+
+    def _close_all(self) -> Any:
+        self.stop_player_code()
+        return self._environment.close()
 
 
 def _silent(progress: float, total: float | None = None, message: str | None = None) -> None:

@@ -16,24 +16,36 @@ import anyio.to_thread
 from pydantic_core import to_jsonable_python
 
 from envport.environment import Environment
-from envport.errors import WorkerLost
+from envport.errors import ConfigurationError, WorkerLost
+from envport.player_code import require_player_code
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, contained, reward_of
+from envport.runtimes.base import (
+    NO_SECRETS,
+    UNBOUNDED,
+    Bounds,
+    Load,
+    ProgressSink,
+    StepResult,
+    Worker,
+    contained,
+    first_observation,
+    legal_calls_of,
+    reward_of,
+)
 from envport.runtimes.instance import Instance, Work
 from envport.runtimes.own_task import OwnTask
 from envport.runtimes.own_thread import OwnThread
 from envport.runtimes.prepared import PreparedEnvironments
-from envport.tools.content import observe
-from envport.types import Observation, Task
+from envport.types import LegalCall, Observation, Task
 
-__all__ = ["SCORING", "InlineRuntime", "ThreadRuntime", "overdue"]
+__all__ = ["SCORING", "InlineRuntime", "ThreadRuntime", "check_player_code", "overdue"]
 
 logger = logging.getLogger(__name__)
 
 SCORING = "Scoring the final state"
 """What is done, for messages."""
 
-_BLOCKED_SECONDS = 0.5
+_BLOCKED_SECONDS = 0.1
 # After its cancellation, time for a coroutine to clean up before its environment is closed.
 _UNWIND_SECONDS = 0.2
 
@@ -43,13 +55,32 @@ def overdue(what: str, seconds: float | None) -> WorkerLost:
     return WorkerLost(f"{what} took longer than its limit of {seconds:g} s.", "deadline")
 
 
+async def check_player_code(spec: EnvironmentDefinition) -> None:
+    """Check that this machine can run code of the player, if the environment does.
+
+    Raises:
+        ConfigurationError: It cannot; the message says what to install or allow.
+    """
+    if not spec.cls.runs_player_code:
+        return
+    try:
+        await anyio.to_thread.run_sync(require_player_code)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"environment {spec.name!r} cannot run: {error}") from None
+
+
 class _LocalRuntime:
     def __init__(self) -> None:
         self._open: set[_InlineWorker] = set()
         self._prepared = PreparedEnvironments()
 
     async def prepare(self, spec: EnvironmentDefinition) -> None:
-        """Run the environment's own `prepare`."""
+        """Check that this machine can run the environment, and run its own `prepare`.
+
+        Raises:
+            ConfigurationError: It runs code of the player, and this machine cannot.
+        """
+        await check_player_code(spec)
         await self._prepared.value(spec)
 
     async def _value(self, spec: EnvironmentDefinition, bounds: Bounds) -> Any:
@@ -76,7 +107,14 @@ class _LocalRuntime:
 
 
 class InlineRuntime(_LocalRuntime):
-    """Runs environments in the event loop: for environments that are cheap and never block."""
+    """Runs environments in the event loop: for environments that are cheap and never block.
+
+    A method that does block is named in the log, once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._blocking: set[tuple[str, str]] = set()
 
     async def open(
         self,
@@ -87,7 +125,8 @@ class InlineRuntime(_LocalRuntime):
         """Create a worker with a new instance of the environment."""
         prepared = await self._value(spec, bounds)
         with contained():
-            return _InlineWorker(Instance(spec, prepared), bounds, self._open, _own_task(spec, on_lost))
+            task = _own_task(spec, on_lost)
+            return _InlineWorker(Instance(spec, prepared), bounds, self._open, self._blocking, task)
 
 
 class ThreadRuntime(_LocalRuntime):
@@ -145,68 +184,91 @@ class _AnyThread:
 
 
 class _InlineWorker:
-    def __init__(self, instance: Instance, bounds: Bounds, workers: set[_InlineWorker], own_task: OwnTask | None):
+    def __init__(
+        self,
+        instance: Instance,
+        bounds: Bounds,
+        workers: set[_InlineWorker],
+        blocking: set[tuple[str, str]],
+        own_task: OwnTask | None,
+    ):
         self.busy = False
+        self._blocking = blocking
         self._own_task = own_task
         self._instance = instance
         self._bounds = bounds
         self._workers = workers
         workers.add(self)
 
-    async def reset(self, *, seed: int, task: Task | None) -> Observation:
-        work = self._instance.reset(seed=seed, task=task)
+    async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
+        work = self._instance.reset(seed=seed, task=task, secrets=secrets)
         with contained():
-            return observe(await self._timed(work, "Resetting the environment", self._bounds.reset_seconds))
+            return first_observation(
+                await self._timed(work, "reset()", "Resetting the environment", self._bounds.reset_seconds)
+            )
 
     async def call(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> StepResult:
         work = self._instance.call(tool, arguments, progress)
         with contained():
-            return StepResult.of(await self._timed(work, "The call", self._bounds.call_seconds))
+            return StepResult.of(await self._timed(work, tool, "The call", self._bounds.call_seconds))
+
+    async def legal_calls(self) -> list[LegalCall] | None:
+        with contained():
+            work = self._instance.legal_calls()
+            return legal_calls_of(await self._timed(work, "legal_calls()", "legal_calls()", self._bounds.call_seconds))
 
     async def score(self) -> float | None:
         with contained():
-            return reward_of(await self._timed(self._instance.score(), SCORING, self._bounds.score_seconds))
+            return reward_of(await self._timed(self._instance.score(), "score()", SCORING, self._bounds.score_seconds))
 
     async def final_state(self) -> Any:
         with contained():
-            state = await self._timed(self._instance.final_state(), SCORING, self._bounds.score_seconds)
+            work = self._instance.final_state()
+            state = await self._timed(work, "final_state()", SCORING, self._bounds.score_seconds)
             return to_jsonable_python(state)
 
     async def close(self) -> None:
         self._workers.discard(self)
         try:
             with contained():
-                await self._run(self._closing(), "Closing the environment", self._bounds.close_seconds)
+                work, seconds = self._instance.close(), self._bounds.close_seconds
+                await self._run(work, "close()", "Closing the environment", seconds)
         finally:
             if self._own_task is not None:
                 self._own_task.end()
 
-    def _closing(self) -> Work:
-        return self._close
+    async def _overdue(self, what: str, seconds: float | None) -> WorkerLost:
+        lost = overdue(what, seconds)
+        if await anyio.to_thread.run_sync(self._instance.stop_player_code):
+            lost.fault = "player"
+        return lost
 
-    def _close(self) -> Any:
+    def _overdue_now(self, what: str, seconds: float | None) -> WorkerLost:
+        lost = overdue(what, seconds)
+        if self._instance.player_code_runs:
+            lost.fault = "player"
+        return lost
+
+    def _measured(self, work: Work, method: str) -> Any:
         began = time.monotonic()
-        result = self._instance.close()()
-        if (blocked := time.monotonic() - began) > _BLOCKED_SECONDS:
-            logger.warning(
-                "environment %s blocked the event loop for %.1f s in close(). Make close() async, or set "
-                'runtime = "thread" or "process".',
-                self._instance.name,
-                blocked,
-            )
-        return result
+        try:
+            return work()
+        finally:
+            if (held := time.monotonic() - began) > _BLOCKED_SECONDS:
+                self._blocked(method, held)
 
-    async def _timed(self, work: Work, what: str, seconds: float | None) -> Any:
+    async def _timed(self, work: Work, method: str, what: str, seconds: float | None) -> Any:
         self.busy = True
         try:
-            return await self._run(work, what, seconds)
+            return await self._run(work, method, what, seconds)
         finally:
             self.busy = False
 
-    async def _run(self, work: Work, what: str = "", seconds: float | None = None) -> Any:
+    async def _run(self, work: Work, method: str, what: str, seconds: float | None) -> Any:
         if self._own_task is not None:
-            return await self._own_task.run(work, seconds, partial(overdue, what, seconds))
-        result = work()
+            measured = partial(self._measured, work, method)
+            return await self._own_task.run(measured, seconds, partial(self._overdue_now, what, seconds))
+        result = self._measured(work, method)
         if not inspect.isawaitable(result):
             return result
         if seconds is None:
@@ -220,8 +282,22 @@ class _InlineWorker:
             raise
         if done:
             return task.result()
+        lost = await self._overdue(what, seconds)
         await self._stop(task, what)
-        raise overdue(what, seconds)
+        raise lost
+
+    def _blocked(self, method: str, seconds: float) -> None:
+        name = self._instance.name
+        if (name, method) in self._blocking:
+            return
+        self._blocking.add((name, method))
+        logger.warning(
+            "environment %s blocked the event loop, and with it every other episode, for %.1f s in %s. Make it "
+            'async, or set runtime = "thread" or "process". This is said once.',
+            name,
+            seconds,
+            method if method.endswith("()") else f"tool {method!r}",
+        )
 
     async def _stop(self, task: asyncio.Future[Any], what: str) -> None:
         """Cancel a task, and leave it running if it does not end soon."""
@@ -260,7 +336,7 @@ class _ThreadWorker(_InlineWorker):
         threads: OwnThread | _AnyThread,
         limiter: anyio.CapacityLimiter,
     ):
-        super().__init__(instance, bounds, workers, own_task)
+        super().__init__(instance, bounds, workers, set(), own_task)
         self._threads = threads
         self._limiter = limiter
         self._left = False
@@ -274,13 +350,10 @@ class _ThreadWorker(_InlineWorker):
         finally:
             self._threads.end()
 
-    def _closing(self) -> Work:
-        return self._instance.close()
-
-    async def _run(self, work: Work, what: str = "", seconds: float | None = None) -> Any:
+    async def _run(self, work: Work, method: str, what: str, seconds: float | None) -> Any:
         function = getattr(work, "func", work)
         if inspect.iscoroutinefunction(function):
-            return await super()._run(work, what, seconds)
+            return await super()._run(work, method, what, seconds)
         close = self._instance.close()
         leavable = _Leavable(work, close if work != close else None)
         await self._take_place()
@@ -288,12 +361,12 @@ class _ThreadWorker(_InlineWorker):
             with anyio.move_on_after(seconds):
                 result = await self._threads.run(leavable.run)
                 if inspect.isawaitable(result):
-                    return await super()._run(lambda: result, what, seconds)
+                    return await super()._run(lambda: result, method, what, seconds)
                 return result
         finally:
             self._limiter.release_on_behalf_of(self)
             self._left = leavable.leave()
-        raise overdue(what, seconds)
+        raise await self._overdue(what, seconds)
 
     async def _take_place(self) -> None:
         try:

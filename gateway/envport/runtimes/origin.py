@@ -6,7 +6,8 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
@@ -35,6 +36,8 @@ class Origin:
         qualname: The class within the module.
         options: The constructor's keyword arguments, as JSON values.
         fingerprint: Fingerprint of its tool listing.
+        unshown_options: Further keyword arguments, as JSON values.
+        limits: Limits that replace those of the class.
         scorer: Where the function is that scores final states; `None` if nothing from outside does.
     """
 
@@ -44,6 +47,8 @@ class Origin:
     qualname: str
     options: dict[str, Any]
     fingerprint: str
+    unshown_options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    limits: dict[str, float] = field(default_factory=dict[str, float])
     scorer: str | None = None
 
     @classmethod
@@ -68,8 +73,9 @@ class Origin:
             file = str(Path(found).resolve())
             # Use another name than `__main__`, as multiprocessing does, so that the script's main block does not run.
             module = _SCRIPT if module == "__main__" else module
+        options, unshown = _plain(spec, spec.options), _plain(spec, spec.unshown_options)
         scorer = spec.scorer.reference if spec.scorer is not None else None
-        return cls(spec.name, module, file, qualname, _plain_options(spec), spec.fingerprint, scorer)
+        return cls(spec.name, module, file, qualname, options, spec.fingerprint, unshown, dict(spec.limits), scorer)
 
     def data(self) -> dict[str, Any]:
         """The origin as plain data."""
@@ -84,8 +90,9 @@ class Origin:
         found: Any = _module_of(self.module, self.file) if self.file else importlib.import_module(self.module)
         for part in self.qualname.split("."):
             found = getattr(found, part)
+        options, unshown = _read_options(found, self.options), _read_options(found, self.unshown_options)
         scorer = Scorer(self.scorer) if self.scorer is not None else None
-        spec = EnvironmentDefinition(self.name, found, _read_options(found, self.options), scorer)
+        spec = EnvironmentDefinition(self.name, found, options, unshown, self.limits, scorer=scorer)
         if spec.fingerprint != self.fingerprint:
             raise ConfigurationError(
                 f"environment {self.name!r} has other tools than when the gateway was started: restart the gateway"
@@ -103,9 +110,9 @@ def _module_of(name: str, file: str) -> ModuleType:
     return module
 
 
-def _plain_options(spec: EnvironmentDefinition) -> dict[str, Any]:
+def _plain(spec: EnvironmentDefinition, options: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return to_jsonable_python(dict(spec.options))
+        return to_jsonable_python(dict(options))
     except PydanticSerializationError as error:
         raise InvalidOption(
             f"environment {spec.name!r} cannot be run in another process: an option is not plain data: {error}"

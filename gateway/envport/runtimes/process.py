@@ -14,15 +14,17 @@ import anyio.to_thread
 from envport.environment import Environment
 from envport.errors import InvalidArguments, ToolError, UpstreamLost, WorkerLost
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.base import UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker
+from envport.runtimes.base import NO_SECRETS, UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, legal_calls_of
+from envport.runtimes.cgroups import ControlGroups
 from envport.runtimes.descriptors import allow_descriptors
 from envport.runtimes.episode_process import EpisodeProcess
 from envport.runtimes.fork_server import ForkServer
 from envport.runtimes.frames import FrameError
-from envport.runtimes.local import SCORING, overdue
+from envport.runtimes.local import SCORING, check_player_code, overdue
+from envport.runtimes.meters import Allowance, GroupMeter, TreeMeter
 from envport.runtimes.prepared import PreparedEnvironments
 from envport.runtimes.watchdog import Watchdog
-from envport.types import Observation, Task
+from envport.types import LegalCall, Observation, Task
 
 __all__ = ["EnvironmentBroke", "ProcessRuntime"]
 
@@ -38,13 +40,16 @@ class ProcessRuntime:
         self._servers: dict[int, asyncio.Task[ForkServer]] = {}
         self._watchdog = Watchdog()
         self._prepared = PreparedEnvironments()
+        # Before the first process is started: with version 2, a group that has limits for its children holds none.
+        self._groups = ControlGroups.find()
 
     async def prepare(self, spec: EnvironmentDefinition) -> None:
         """Run the environment's own `prepare`, and start the process that the episodes' processes are forked from.
 
         Raises:
-            ConfigurationError: The environment cannot be loaded in that process.
+            ConfigurationError: The environment cannot be loaded in that process, or cannot run its player's code.
         """
+        await check_player_code(spec)
         await self._server(spec)
 
     async def open(
@@ -66,7 +71,23 @@ class ProcessRuntime:
         except TimeoutError:
             raise overdue("Making the environment's process", bounds.reset_seconds) from None
         process.on_lost = on_lost
-        return _ProcessWorker(spec, bounds, process, server.base_memory, self._watchdog)
+        self._limit(process, bounds, server.base_memory)
+        return _ProcessWorker(spec, bounds, process)
+
+    def _limit(self, process: EpisodeProcess, bounds: Bounds, shared: int) -> None:
+        allowance, pid = Allowance.of(bounds), process.pid
+        if allowance is None or pid is None:
+            return
+        try:
+            if self._groups is not None:
+                process.meter = GroupMeter(self._groups, pid, allowance)
+            else:
+                process.meter = TreeMeter(pid, shared, allowance)
+        except OSError as error:
+            why = f"The limits of the environment's process could not be set: {error.strerror}."
+            process.kill(WorkerLost(why, fault="infrastructure"))
+            return
+        self._watchdog.watch(process)
 
     def load(self) -> Load:
         """The current load."""
@@ -130,23 +151,19 @@ class _ProcessWorker:
         spec: EnvironmentDefinition,
         bounds: Bounds,
         process: EpisodeProcess,
-        base_memory: int,
-        watchdog: Watchdog,
     ):
         self._spec = spec
         self._bounds = bounds
         self._process = process
-        self._watchdog = watchdog
-        self._most_memory = base_memory + int(bounds.memory_mb * 2**20) if bounds.memory_mb is not None else None
         self._call_overdue = partial(overdue, "The call", bounds.call_seconds)
         self._score_overdue = partial(overdue, SCORING, bounds.score_seconds)
         self._reset_overdue = partial(overdue, "Making and resetting the environment", bounds.reset_seconds)
 
-    async def reset(self, *, seed: int, task: Task | None) -> Observation:
+    async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
         given = task.model_dump() if task is not None else None
         # Fail here if the task is not plain data, so that the environment never receives a changed task.
         json.dumps(given)
-        message = {"op": "reset", "seed": seed, "task": given}
+        message = {"op": "reset", "seed": seed, "task": given, "secrets": dict(secrets)}
         result = await self._ask(message, self._bounds.reset_seconds, self._reset_overdue)
         return result.observation
 
@@ -158,6 +175,16 @@ class _ProcessWorker:
             raise InvalidArguments("The arguments are nested too deeply to be checked.") from None
         except FrameError as error:
             raise InvalidArguments(f"The arguments are too large: {error}.") from None
+
+    async def legal_calls(self) -> list[LegalCall] | None:
+        answer = await self._process.ask({"op": "legal"}, self._bounds.call_seconds, self._call_overdue)
+        _refuse(answer)
+        try:
+            return legal_calls_of(answer.get("calls"))
+        except TypeError as error:
+            lost = WorkerLost("The environment's process broke the protocol.")
+            self._process.kill(lost)
+            raise lost from error
 
     async def score(self) -> float | None:
         return (await self._ask({"op": "score"}, self._bounds.score_seconds, self._score_overdue)).reward
@@ -200,11 +227,7 @@ class _ProcessWorker:
         overdue: Callable[[], WorkerLost],
         progress: ProgressSink | None = None,
     ) -> Mapping[str, Any]:
-        if self._most_memory is None or self._bounds.memory_mb is None:
-            answer = await self._process.ask(message, seconds, overdue, progress)
-        else:
-            with self._watchdog.watching(self._process, self._most_memory, self._bounds.memory_mb):
-                answer = await self._process.ask(message, seconds, overdue, progress)
+        answer = await self._process.ask(message, seconds, overdue, progress)
         _refuse(answer)
         return answer
 

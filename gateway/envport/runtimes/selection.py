@@ -10,7 +10,7 @@ from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import Runtime
 from envport.runtimes.local import InlineRuntime, ThreadRuntime
 
-__all__ = ["kind_for", "runtime_for"]
+__all__ = ["kind_for", "limits_kept_by", "runtime_for"]
 
 
 def runtime_for(kind: RuntimeKind) -> Runtime:
@@ -29,14 +29,25 @@ def runtime_for(kind: RuntimeKind) -> Runtime:
     return InlineRuntime() if kind == "inline" else ThreadRuntime()
 
 
+def limits_kept_by(kind: RuntimeKind) -> str | None:
+    """What keeps the limits on memory, processes and CPU time; `None` if the runtime has no such limits."""
+    if kind != "process":
+        return None
+    from envport.runtimes.cgroups import ControlGroups
+
+    groups = ControlGroups.find()
+    return f"control groups (version {groups.version})" if groups is not None else "looking at the processes"
+
+
 def kind_for(spec: EnvironmentDefinition, override: RuntimeKind | None) -> RuntimeKind:
     """The kind of runtime for an environment.
 
     Args:
         spec: The environment, which declares its kind.
-        override: The kind that the operator chose. A sandboxed environment stays sandboxed, and one with a thread of
-            its own is never run in the event loop.
+        override: The kind that the operator chose. A sandboxed environment stays sandboxed. One that runs its player's
+            code, or has a thread of its own, is never inline.
     """
-    if override is None or spec.cls.sandbox or (spec.cls.own_thread and override == "inline"):
+    never_inline = spec.cls.runs_player_code or spec.cls.own_thread
+    if override is None or spec.cls.sandbox or (override == "inline" and never_inline):
         return spec.cls.runtime
     return override

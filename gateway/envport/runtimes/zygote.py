@@ -8,8 +8,8 @@ The gateway and the zygote exchange packets over a socketpair (`SOCK_SEQPACKET`)
 
 | from | message | descriptor |
 |---|---|---|
-| gateway | `{"load": origin}`, once | what its `prepare` yielded, pickled |
-| zygote | `{"loaded": bytes of private memory}` or `{"failed": traceback}` | |
+| gateway | `{"load": origin, "sandbox": plan or null}`, once | what its `prepare` yielded, pickled |
+| zygote | `{"loaded": bytes of private memory}`, `{"failed": traceback}` or `{"forbidden": advice}` | |
 | gateway | `{"fork": id}` | the episode's end of a socketpair |
 | zygote | `{"forked": id}` | the process (pidfd) |
 | zygote | `{"unforked": id, "why": text}` | |
@@ -35,9 +35,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from envport.registry import EnvironmentDefinition
-from envport.runtimes.child import die_with_parent, rehearse, set_subreaper, settle_in, work
+from envport.runtimes.child import rehearse, settle_in, work
 from envport.runtimes.frames import MAX_PACKET, STDERR_TAIL
 from envport.runtimes.origin import Origin
+from envport.runtimes.sandbox import SandboxForbidden, enter, fork_newborn
+from envport.runtimes.sandbox_plan import SandboxPlan
+from envport.runtimes.syscalls import die_with_parent, set_subreaper
 
 __all__ = ["main"]
 
@@ -84,6 +87,9 @@ def main(control: int) -> NoReturn:
         if not packet:
             os._exit(0)
         message = json.loads(packet)
+        sandbox = SandboxPlan(**message["sandbox"]) if message["sandbox"] is not None else None
+        if sandbox is not None:
+            enter(sandbox)
         # PYTHONPATH was set to pass the gateway's path; the environment must see the original value.
         _restore_environ(message["pythonpath"])
         spec = Origin(**message["load"]).load()
@@ -91,6 +97,9 @@ def main(control: int) -> NoReturn:
         # After the environment's module, which may define the classes of what was prepared.
         with os.fdopen(descriptors[0], "rb") as file:
             prepared = pickle.load(file)
+    except SandboxForbidden as error:
+        _send(sock, {"forbidden": str(error)})
+        os._exit(1)
     except BaseException:
         _send(sock, {"failed": traceback.format_exc()[-20_000:]})
         os._exit(1)
@@ -101,7 +110,7 @@ def main(control: int) -> NoReturn:
     gc.collect()
     gc.disable()
     gc.freeze()
-    _Zygote(sock, spec, prepared).run()
+    _Zygote(sock, spec, sandbox, prepared).run()
 
 
 def _restore_environ(pythonpath: str | None) -> None:
@@ -117,9 +126,10 @@ def _send(sock: socket.socket, message: dict[str, Any], *descriptors: int) -> No
 
 
 class _Zygote:
-    def __init__(self, sock: socket.socket, spec: EnvironmentDefinition, prepared: Any):
+    def __init__(self, sock: socket.socket, spec: EnvironmentDefinition, sandbox: SandboxPlan | None, prepared: Any):
         self._sock = sock
         self._spec = spec
+        self._sandbox = sandbox
         self._prepared = prepared
         self._children: dict[int, _Child] = {}
         self._selector = selectors.DefaultSelector()
@@ -180,14 +190,16 @@ class _Zygote:
     def _fork(self, number: int, sock: int) -> None:
         ours, theirs = os.pipe()
         try:
-            pid = os.fork()
+            pid = os.fork() if self._sandbox is None else fork_newborn()
         except OSError:
             os.close(ours)
             os.close(theirs)
             raise
         if pid == 0:
             try:
-                work(settle_in(sock, theirs), self._spec, self._prepared)
+                work(settle_in(sock, theirs, self._sandbox), self._spec, self._prepared)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(1)
         os.close(theirs)

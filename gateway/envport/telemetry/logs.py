@@ -9,6 +9,7 @@ import re
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 from envport.telemetry.subject import episode_at_hand, principal_at_hand
 from envport.telemetry.tracing import current_ids
@@ -56,7 +57,7 @@ def _is_told_of(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
-_ABOUT = ("principal", "environment", "episode_id", "outcome")
+_ABOUT = ("principal", "environment", "episode_id", "labels", "outcome")
 
 
 # What could begin a new line, control a terminal, or change the order in which a line is shown. Messages may contain
@@ -100,11 +101,11 @@ class _JsonLines(logging.Formatter):
         return _UNSAFE.sub(_escaped_in_json, json.dumps(line, ensure_ascii=False))
 
 
-def _at_hand() -> dict[str, str]:
+def _at_hand() -> dict[str, Any]:
     """The principal and the episode that the current code works for."""
-    fields: dict[str, str] = {}
+    fields: dict[str, Any] = {}
     if (principal := principal_at_hand.get()) is not None:
         fields["principal"] = principal
     if (episode := episode_at_hand.get()) is not None:
-        fields |= episode._asdict()
+        fields |= episode.fields()
     return fields

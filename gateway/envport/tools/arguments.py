@@ -1,166 +1,228 @@
-"""Messages for invalid tool arguments: each names the argument, the problem, and what is allowed."""
+"""Messages for invalid tool arguments: each names the argument, the problem, and what is allowed there.
+
+Pydantic and JSON Schema validators find the problems. The words are the same for both, so that a policy reads the same
+where the training bridge checks its arguments as where the gateway does.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Literal, cast
 
 import jsonschema
+from jsonschema.protocols import Validator
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-__all__ = ["describe_allowed", "describe_problems", "explain_json_schema_error"]
+from envport.tools.allowed import DESCRIBED, cut, describe_allowed, listed, show
 
-_LONGEST_VALUE = 80
+__all__ = ["describe_problems", "schema_problems"]
+
 _MOST_LINES = 20
+_MOST_ERRORS = 200
+_LONGEST_REASON = 200
+# A JSON Schema validator is slow. Larger arguments are explained by what pydantic found.
+_MOST_VALUES = 1_000
+_DEEPEST = 10
 _TELLING = {"value_error", "assertion_error", "string_unicode"}
+_UNIONS = ("anyOf", "oneOf")
+
+_Path = tuple[str | int, ...]
+_Schema = Mapping[str, Any]
 
 
-def describe_problems(error: ValidationError, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """One line for each argument that pydantic refused.
+@dataclass(frozen=True)
+class _Problem:
+    """Something wrong with the arguments.
+
+    Attributes:
+        path: Where: the argument's name, then keys and indices. Empty if it is about the arguments as a whole.
+        kind: Whether a value is wrong, missing or unknown.
+        value: The wrong value.
+        leaf: The schema of the value; of the object for an unknown key. `None` if nothing is allowed there.
+        why: What else there is to say.
+    """
+
+    path: _Path
+    kind: Literal["wrong", "missing", "unknown"]
+    value: Any
+    leaf: _Schema | None
+    why: str = ""
+
+    def line(self, root: _Schema) -> str:
+        """The problem in one line."""
+        if not self.path:
+            return f"The arguments are not allowed: {self.why or describe_allowed(self.leaf or {}, root)}."
+        name, *inner = self.path
+        where = f" at {cut('.'.join(map(str, inner)))}" if inner else ""
+        subject = f"Argument {cut(repr(name))}{where}"
+        if self.leaf is None:
+            return f"{subject} is not allowed."
+        if self.kind == "unknown":
+            known = listed(self.leaf.get("properties", {})) or "none"
+            whose = "the keys there" if inner else "this tool's arguments"
+            return f"{subject} is unknown; {whose} are: {known}."
+        is_what = "missing" if self.kind == "missing" else show(self.value)
+        why = f" ({self.why})" if self.why else ""
+        return f"{subject} is {is_what}{why}; it has to be {describe_allowed(self.leaf, root)}."
+
+
+def schema_problems(validator: Validator, arguments: Mapping[str, Any]) -> str | None:
+    """What a JSON Schema validator refuses, in one line for each argument; `None` if it refuses nothing.
+
+    Args:
+        validator: Validator of the tool's input schema.
+        arguments: The arguments that are checked.
+    """
+    root = cast("_Schema", validator.schema)
+    return _lines(_by_schema(validator, arguments), root) or None
+
+
+def describe_problems(error: ValidationError, arguments: Mapping[str, Any], validator: Validator) -> str:
+    """What pydantic refused, in one line for each argument.
 
     Args:
         error: The error from pydantic. Its locations are names of the schema's properties.
         arguments: The arguments that were checked.
-        schema: The tool's input schema, which says what is allowed.
+        validator: Validator of the tool's input schema. It says best which part of a union was meant, but it does not
+            know the author's own checks.
     """
-    worst: dict[str, tuple[ErrorDetails, list[str]]] = {}
+    root = cast("_Schema", validator.schema)
+    small = _is_small(arguments)
+    found = list(_by_schema(validator, arguments)) if small else []
+    named = {problem.path[0] for problem in found if problem.path}
     for detail in error.errors(include_url=False, include_context=False):
-        name = str(detail["loc"][0]) if detail["loc"] else ""
-        path = _path(detail, arguments.get(name))
-        # For a union, report the branch that got furthest into the value: the caller most likely meant that one.
-        if name not in worst or len(path) > len(worst[name][1]):
-            worst[name] = detail, path
-    lines = [_line(name, detail, path, schema) for name, (detail, path) in worst.items()]
+        if not detail["loc"]:
+            return f"The arguments are not valid JSON text: {detail['msg']}"
+        if detail["loc"][0] not in named:
+            found.append(_by_pydantic(detail, arguments, root))
+    return _lines(found, root)
+
+
+def _lines(problems: Iterable[_Problem], root: _Schema) -> str:
+    worst: dict[Any, _Problem] = {}
+    for problem in problems:
+        name = problem.path[0] if problem.path else None
+        # Of several problems in one argument, the deepest says most.
+        if name not in worst or len(problem.path) > len(worst[name].path):
+            worst[name] = problem
+    order = {name: number for number, name in enumerate(root.get("properties", {}))}
+    lines = [worst[name].line(root) for name in sorted(worst, key=lambda name: order.get(name, len(order)))]
     more = len(lines) - _MOST_LINES
     return "\n".join([*lines[:_MOST_LINES], *([f"... and {more} more."] if more > 0 else [])])
 
 
-def _line(name: str, detail: ErrorDetails, path: list[str], schema: Mapping[str, Any]) -> str:
-    properties = cast("Mapping[str, Any]", schema["properties"])
-    if not name:
-        return f"The arguments are not valid JSON text: {detail['msg']}"
+def _is_small(arguments: Mapping[str, Any]) -> bool:
+    left: list[tuple[Any, int]] = [(arguments, 0)]
+    for _ in range(_MOST_VALUES):
+        if not left:
+            return True
+        value, depth = left.pop()
+        inside = cast("Iterable[Any]", value.values() if isinstance(value, dict) else value)
+        if isinstance(value, dict | list) and depth < _DEEPEST:
+            left.extend((item, depth + 1) for item in islice(inside, _MOST_VALUES))
+        elif isinstance(value, dict | list):
+            return False
+    return not left
+
+
+def _by_schema(validator: Validator, arguments: Mapping[str, Any]) -> Iterable[_Problem]:
+    for error in islice(validator.iter_errors(dict(arguments)), _MOST_ERRORS):
+        yield from _of_error(error)
+
+
+def _of_error(error: jsonschema.ValidationError) -> Sequence[_Problem]:
+    """The problems that an error is about: one, but for keys that are missing or unknown."""
+    path = tuple(error.absolute_path)
+    if not isinstance(error.schema, Mapping):
+        return [_Problem(path, "wrong", None, None)]
+    schema: _Schema = error.schema
+    instance: Any = error.instance
+    properties = cast("Mapping[str, _Schema]", schema.get("properties", {}))
+    match error.validator:
+        case "required":
+            missing = [name for name in cast("list[str]", error.validator_value) if name not in instance]
+            return [_Problem((*path, name), "missing", None, properties.get(name, {})) for name in missing]
+        case "additionalProperties" if error.validator_value is False and "patternProperties" not in schema:
+            unknown = [name for name in instance if name not in properties]
+            return [_Problem((*path, name), "unknown", None, schema) for name in unknown]
+        case validator if validator in _UNIONS and (inner := _of_union(error)):
+            return inner
+        case validator:
+            why = "" if validator in DESCRIBED and path else cut(error.message, _LONGEST_REASON)
+            return [_Problem(path, "wrong", instance, schema, why)]
+
+
+def _of_union(error: jsonschema.ValidationError) -> Sequence[_Problem]:
+    """The problems in the branch that the caller most likely meant; none if no branch can be told from the others."""
+    branches: dict[Any, list[_Problem]] = {}
+    for part in error.context or ():
+        branches.setdefault(part.schema_path[0], []).extend(_of_error(part))
+    # The branch that the value gets furthest into, and breaks in the fewest places.
+    ranks = [(-max(len(problem.path) for problem in found), len(found)) for found in branches.values()]
+    best = min(ranks, default=(0, 0))
+    if -best[0] <= len(error.absolute_path):
+        return []
+    meant, *others = [found for found, rank in zip(branches.values(), ranks, strict=True) if rank == best]
+    return meant if not others else _in_common(meant, others)
+
+
+def _in_common(meant: Sequence[_Problem], others: Sequence[Sequence[_Problem]]) -> Sequence[_Problem]:
+    """A value that is wrong in each of several branches, such as the one that says which branch it is."""
+    for problem in meant:
+        same = [problem, *(it for found in others for it in found if it.path == problem.path)]
+        if problem.kind == "wrong" and len(same) == 1 + len(others):
+            return [replace(problem, leaf={"anyOf": [it.leaf for it in same]})]
+    return []
+
+
+def _by_pydantic(detail: ErrorDetails, arguments: Mapping[str, Any], root: _Schema) -> _Problem:
+    name = str(detail["loc"][0])
+    properties = cast("Mapping[str, _Schema]", root.get("properties", {}))
     if name not in properties:
-        known = ", ".join(properties) or "none"
-        return f"Argument {cut(repr(name))} is unknown; this tool's arguments are: {known}."
-    allowed = describe_allowed(properties[name], schema)
-    if detail["type"] == "missing" and len(detail["loc"]) == 1:
-        return f"Argument {name!r} is missing; it has to be {allowed}."
-    where = f" at {cut('.'.join(path))}" if path else ""
+        return _Problem((name,), "unknown", None, root)
+    path = _path(detail, arguments.get(name))
+    leaf = _leaf(properties[name], path, root)
     if detail["type"] == "missing":
-        return f"Argument {name!r}{where} is missing; {name!r} has to be {allowed}."
-    # Add pydantic's message only if it says more than what is allowed: for a problem inside a value, and for the
-    # author's own check.
-    why = f" ({detail['msg']})" if where or detail["type"] in _TELLING else ""
-    return f"Argument {name!r}{where} is {show(detail['input'])}{why}; it has to be {allowed}."
+        return _Problem((name, *path), "missing", None, leaf or {})
+    # Where the schema of the value cannot be told, pydantic's message is all that there is to say.
+    why = detail["msg"] if detail["type"] in _TELLING or leaf is None else ""
+    return _Problem((name, *path), "wrong", detail["input"], leaf or {}, why)
 
 
-def _path(detail: ErrorDetails, value: Any) -> list[str]:
+def _path(detail: ErrorDetails, value: Any) -> _Path:
     """The location of the problem in a value, without the type names that pydantic puts into its locations."""
-    path: list[str] = []
+    path: list[str | int] = []
     location = detail["loc"][1:]
     for number, part in enumerate(location, 1):
         try:
             value = value[part]
         except (KeyError, IndexError, TypeError):
             if detail["type"] == "missing" and number == len(location):
-                path.append(str(part))
+                path.append(part)
         else:
-            path.append(str(part))
-    return path
+            path.append(part)
+    return tuple(path)
 
 
-def explain_json_schema_error(error: jsonschema.ValidationError, root: Mapping[str, Any] | None = None) -> str:
-    """One line for an error of a JSON Schema validator.
-
-    Args:
-        error: The error from the validator.
-        root: The schema that references point into; the schema of the error if not given.
-    """
-    schema = cast("Mapping[str, Any]", error.schema)
-    path = ".".join(str(part) for part in error.absolute_path)
-    if error.validator == "required":
-        return f"{error.message[:500]}{f' of {path!r}' if path else ''}."
-    if error.validator == "additionalProperties" and not path:
-        known = ", ".join(cast("Mapping[str, Any]", schema.get("properties", {}))) or "none"
-        return f"{error.message[:500]}; this tool's arguments are: {known}."
-    subject = f"Argument {path!r}" if path else "The arguments"
-    return f"{subject}: {error.message[:500]}. Allowed: {describe_allowed(schema, root or schema)}."
-
-
-def show(value: Any) -> str:
-    """A value as JSON, shortened to a readable length."""
-    try:
-        text = json.dumps(value, default=str)
-    except (ValueError, RecursionError):
-        text = f"a {type(value).__name__} too large or too deep to show"
-    return cut(text)
-
-
-def cut(text: str) -> str:
-    """A text, shortened to a readable length."""
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
-
-
-def describe_allowed(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 4) -> str:
-    """Describe in words which values a JSON Schema allows.
-
-    Args:
-        schema: The schema to describe.
-        root: The schema that its references point into.
-        depth: How many levels of nesting to describe. It is limited because a schema may contain itself.
-    """
-    if depth == 0:
-        return "valid"
+def _leaf(schema: Any, path: _Path, root: _Schema, depth: int = 20) -> _Schema | None:
+    """The schema at a path into a value; `None` if no part of the schema is about it."""
+    if not isinstance(schema, Mapping) or depth == 0:
+        return None
+    schema = cast("_Schema", schema)
+    if not path:
+        return schema
     if "$ref" in schema:
         name = str(schema["$ref"]).rsplit("/", 1)[-1]
-        target = cast("Mapping[str, Mapping[str, Any]]", root.get("$defs", {})).get(name)
-        return _describe(target, root, depth) if target is not None else "valid"
-    return _describe(schema, root, depth)
-
-
-def _describe(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
-    if "const" in schema:
-        return f"exactly {show(schema['const'])}"
-    if "enum" in schema:
-        return f"one of {', '.join(show(value) for value in schema['enum'])}"
-    for key in ("anyOf", "oneOf"):
-        if key in schema:
-            return " or ".join(describe_allowed(choice, root, depth - 1) for choice in schema[key])
-    kind = schema.get("type", "any JSON value")
-    words = " or ".join(map(str, cast("list[Any]", kind))) if isinstance(kind, list) else str(kind)
-    article = "an" if words[0] in "aeiou" else "a"
-    return " ".join(
-        [f"{article} {words}" if words[0] != "n" or words == "number" else words, *_bounds(schema, root, depth - 1)]
-    )
-
-
-_BOUNDS = {
-    "minimum": "at least {}",
-    "exclusiveMinimum": "above {}",
-    "maximum": "at most {}",
-    "exclusiveMaximum": "below {}",
-    "multipleOf": "a multiple of {}",
-    "minLength": "at least {} characters long",
-    "maxLength": "at most {} characters long",
-    "pattern": "matching {}",
-    "format": "in the format {}",
-    "minItems": "with at least {} items",
-    "maxItems": "with at most {} items",
-}
-
-
-def _bounds(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> list[str]:
-    words = [said.format(schema[key]) for key, said in _BOUNDS.items() if key in schema]
-    if isinstance(values := schema.get("additionalProperties"), Mapping) and values:
-        words.append(f"whose values are each {describe_allowed(cast('Mapping[str, Any]', values), root, depth)}")
-    if parts := schema.get("prefixItems"):
-        words.append(
-            f"whose items are, in this order, {', '.join(describe_allowed(part, root, depth) for part in parts)}"
-        )
-    if isinstance(items := schema.get("items"), Mapping):
-        words.append(f"whose items are each {describe_allowed(cast('Mapping[str, Any]', items), root, depth)}")
-    if isinstance(properties := schema.get("properties"), Mapping):
-        words.append(f"with the keys {', '.join(cast('Mapping[str, Any]', properties))}")
-    return [", ".join(words)] if words else []
+        return _leaf(root.get("$defs", {}).get(name), path, root, depth - 1)
+    step, *rest = path
+    if isinstance(step, str):
+        inner = schema.get("properties", {}).get(step, schema.get("additionalProperties"))
+    else:
+        parts = cast("list[Any]", schema.get("prefixItems", []))
+        inner = parts[step] if step < len(parts) else schema.get("items")
+    branches = [branch for key in _UNIONS for branch in cast("list[Any]", schema.get(key, []))]
+    below = [(inner, tuple(rest)), *((branch, path) for branch in branches)]
+    return next(filter(None, (_leaf(part, left, root, depth - 1) for part, left in below)), None)

@@ -5,20 +5,32 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
 from typing import Any, Protocol, cast
 
+from jsonschema import validators
 from jsonschema.protocols import Validator
 from pydantic import BaseModel, ValidationError
+from referencing.jsonschema import EMPTY_REGISTRY
 
 from envport.errors import InvalidArguments
-from envport.tools.arguments import describe_allowed, describe_problems, explain_json_schema_error
+from envport.tools.allowed import describe_allowed, listed
+from envport.tools.arguments import describe_problems, schema_problems
 
 __all__ = ["Binder", "ModelBinder", "SchemaBinder"]
 
-_MOST_PROBLEMS = 20
 # Explaining more problems than this would block the event loop for seconds.
 _MOST_EXPLAINED = 1_000
+
+
+def _no_errors(*_: Any) -> None:
+    """Check nothing."""
+
+
+_extend: Any = validators.extend  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+_WITHOUT_PATTERNS: Any = _extend(
+    validators.Draft202012Validator, {"pattern": _no_errors, "patternProperties": _no_errors}
+)
 
 
 class Binder(Protocol):
@@ -44,9 +56,8 @@ class SchemaBinder:
         """The arguments, copied."""
         # The environment may change its arguments. The copy keeps the recorded arguments as the player sent them.
         copied = cast("dict[str, Any]", json.loads(json.dumps(arguments, allow_nan=False)))
-        errors = islice(self.validator.iter_errors(copied), _MOST_PROBLEMS)
-        if problems := [explain_json_schema_error(error, self.schema) for error in errors]:
-            raise InvalidArguments("\n".join(problems))
+        if problems := schema_problems(self.validator, copied):
+            raise InvalidArguments(problems)
         return copied
 
 
@@ -76,13 +87,18 @@ class ModelBinder:
         except ValidationError as error:
             if error.error_count() > _MOST_EXPLAINED:
                 raise InvalidArguments(self._in_short(arguments)) from None
-            raise InvalidArguments(describe_problems(error, arguments, self.schema)) from None
+            raise InvalidArguments(describe_problems(error, arguments, self._explainer)) from None
         values = bound.__dict__
         return {self.parameters[name]: values[name] for name in bound.__pydantic_fields_set__ | self.filled}
+
+    @cached_property
+    def _explainer(self) -> Validator:
+        """Says in which part of the schema a value is wrong. Patterns are pydantic's, which no text can make slow."""
+        return _WITHOUT_PATTERNS(self.schema, registry=EMPTY_REGISTRY)
 
     def _in_short(self, arguments: Mapping[str, Any]) -> str:
         properties = cast("Mapping[str, Any]", self.schema["properties"])
         large = [name for name in arguments if name in properties and isinstance(arguments[name], (list, dict))]
         lines = [f"Argument {name!r} has to be {describe_allowed(properties[name], self.schema)}." for name in large]
-        known = ", ".join(properties) or "none"
+        known = listed(properties) or "none"
         return "\n".join([f"More than {_MOST_EXPLAINED:,} things are wrong; the arguments are: {known}.", *lines])

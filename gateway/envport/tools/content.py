@@ -14,12 +14,16 @@ from mcp_types import AudioContent, EmbeddedResource, ImageContent, ResourceLink
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from envport.tools.sets import holds_set, in_fixed_order
 from envport.types import ContentBlock, Observation
 
-__all__ = ["CONTENT_BLOCKS", "observe", "text_block", "text_observation", "text_of"]
+__all__ = ["CONTENT_BLOCKS", "joined", "observe", "text_block", "text_observation", "text_of", "told_of_its_end"]
 
 CONTENT_BLOCKS = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
 """The content blocks of the MCP SDK."""
+
+_PLAIN_TEXT = {"type", "text"}
+_OVER = "envport/over"
 
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -54,6 +58,37 @@ def text_observation(*texts: str) -> Observation:
     return Observation(content=tuple(text_block(text) for text in texts))
 
 
+def joined(blocks: Iterable[ContentBlock]) -> list[ContentBlock]:
+    """The blocks, with neighbouring text blocks made one. Some clients show their model only the first block."""
+    result: list[ContentBlock] = []
+    for block in blocks:
+        if result and result[-1].keys() == block.keys() == _PLAIN_TEXT:
+            result[-1] = {"type": "text", "text": f"{result[-1]['text']}\n\n{block['text']}"}
+        else:
+            result.append(block)
+    return result
+
+
+def told_of_its_end(observation: Observation, words: str, *, more_keys: bool) -> Observation:
+    """The last observation of an episode, with words about its end that the environment did not say itself.
+
+    They follow the text. Data gets them under the key `envport/over`, because some clients show their model either
+    the text or the data.
+
+    Args:
+        observation: The observation.
+        words: The words.
+        more_keys: Whether the tool's output schema allows further keys.
+    """
+    blocks, data = list(observation.content), observation.structured_content
+    if data is None:
+        return Observation(content=(*blocks[:-1], *joined([*blocks[-1:], text_block(words)])))
+    more = {**data, _OVER: words} if more_keys else data
+    if more_keys and blocks == [text_block(_json(data))]:
+        return Observation(content=(text_block(_json(more)),), structured_content=more)
+    return Observation(content=(*blocks, text_block(words)), structured_content=more)
+
+
 def observe(value: Any) -> Observation:
     """Turn what an environment returned into an observation.
 
@@ -67,7 +102,7 @@ def observe(value: Any) -> Observation:
     | content block of the MCP SDK | itself |
     | list or tuple | the blocks of its items, in order |
 
-    NumPy and PyTorch arrays inside data become lists.
+    NumPy and PyTorch arrays inside data become lists, and sets become sorted lists.
 
     Raises:
         TypeError: The value is none of these, or contains something that JSON cannot represent.
@@ -126,7 +161,8 @@ def _data(value: Any) -> tuple[ContentBlock, dict[str, Any] | None]:
 
 def _plain(value: Any) -> Any:
     try:
-        return to_jsonable_python(value, by_alias=True, inf_nan_mode="constants", fallback=_unusual)
+        data = to_jsonable_python(value, by_alias=True, inf_nan_mode="constants", fallback=_unusual)
+        return in_fixed_order(value, data) if holds_set(value) else data
     except (PydanticSerializationError, TypeError, UnicodeEncodeError) as error:
         raise TypeError(f"an observation contains a value that JSON cannot represent: {error}") from None
 

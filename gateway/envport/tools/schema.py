@@ -46,6 +46,8 @@ from envport.types import Observation, Step
 
 __all__ = ["ToolSpec", "documentation", "fingerprint", "from_definition", "progress_parameter", "tools_of"]
 
+# A schema with other keywords than these may forbid keys that it does not name.
+_OPEN = {"$defs", "$schema", "description", "properties", "required", "title", "type"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -89,6 +91,11 @@ class ToolSpec:
         if annotations := self.hints.annotations():
             shown["annotations"] = annotations
         return shown
+
+    @cached_property
+    def more_keys(self) -> bool:
+        """Whether structured results may have keys that the output schema does not name."""
+        return self.output_schema is None or self.output_schema.keys() <= _OPEN
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Check a call's arguments, and turn them into the method's keyword arguments.

@@ -9,6 +9,7 @@ from typing import ClassVar
 from envport.client import AsyncClient, Client
 from envport.client.addresses import EnvironmentAddress
 from envport.errors import InvalidAccess, InvalidOption, Unauthenticated
+from envport.references import is_address
 from envport.types import EnvironmentInfo
 from envport_bridges.evaluation.gateways.hosted import Hosted
 
@@ -47,7 +48,7 @@ class Place:
         """
         place = cls._open.get(env)
         if place is None or (place.hosted is not None and place.hosted.process.poll() is not None):
-            place = cls._open[env] = cls._at(env) if "://" in env else cls._hosting(env)
+            place = cls._open[env] = cls._at(env) if is_address(env) else cls._hosting(env)
         return place
 
     @classmethod

@@ -65,7 +65,7 @@ def _without_tasks(info: EnvironmentInfo, selection: Selection) -> list[Sample]:
         raise UnknownTask(f"environment {info.name!r} has no splits")
     count = selection.num_tasks or _DEFAULT_SAMPLES
     return [
-        _sample(f"{position}", info.description, seed_of(selection.seed, position), str(position))
+        _sample(f"{position}", info.instructions, seed_of(selection.seed, position), str(position))
         for position in range(count)
     ]
 
@@ -87,7 +87,7 @@ def _with_tasks(info: EnvironmentInfo, selection: Selection, control: Client) ->
         key = f"{split}/{task.id}"
         sample = _sample(
             f"{key}#{again + 1}" if again else key,
-            task.prompt or info.description,
+            task.prompt or info.instructions,
             seed_of(selection.seed, position),
             key,
         )

@@ -15,9 +15,9 @@ from inspect_ai.solver import TaskState
 from inspect_ai.tool import ToolInfo
 
 from envport.client import AsyncClient
-from envport.errors import EnvportError
+from envport.errors import EnvportError, EpisodeOver, UnknownEpisode
 from envport.tools.content import text_of
-from envport.types import OpenedEpisode
+from envport.types import LegalCall, OpenedEpisode
 from envport_bridges.evaluation.inspect_ai.exact_tools import playable, shown, tool_content
 from envport_bridges.evaluation.players.agents import Agent, Mission
 from envport_bridges.evaluation.players.policies import View, load_policy, play_policy
@@ -44,6 +44,13 @@ class EpisodeToPlay:
     control: AsyncClient
     idle_seconds: float
     most_calls: int
+
+    async def legal_calls(self) -> list[LegalCall] | None:
+        """The calls that make sense now, for a policy; `None` if the environment does not say, or is over."""
+        try:
+            return await self.control.legal_calls(self.opened.episode_id)
+        except (EpisodeOver, UnknownEpisode):
+            return None
 
     @property
     def text(self) -> str:
@@ -133,7 +140,7 @@ class PolicyPlayer:
             first = "\n".join(map(text_of, game.opened.observation.content))
             rng = Random(f"{game.opened.seed}/{state.epoch}")
             view = View(game.environment, game.opened.prompt, seat.tools, first, rng)
-            reason = await play_policy(self._policy, view, seat, game.most_calls)
+            reason = await play_policy(self._policy, view, seat, game.most_calls, game.legal_calls)
         calls = [f"{tool}({arguments}) -> {reply.text}" for (tool, arguments), reply in view.history]
         state.output = ModelOutput.from_content("policy", "\n".join(calls))
         return Ending(reason, sum(reply.is_error for _, reply in view.history))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 import anyio
+from inspect_ai.log._samples import sample_active  # has no public name
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from envport.client import AsyncClient
+from envport.episodes.requests import MAX_LABEL
 from envport.errors import AtCapacity, EnvportError, EpisodeFailed, InvalidOption
 from envport.secrecy import hide_memory
 from envport.types import OpenedEpisode
@@ -98,6 +100,7 @@ class _Play:
                     seed=chosen["seed"],
                     # Every player gets its own token, which only allows playing its episode.
                     mint_token=self._minting or bool(place.token),
+                    labels=_labels(state),
                 )
             except EpisodeFailed as failed:
                 state.store.set(FAULT, failed.fault)
@@ -107,3 +110,10 @@ class _Play:
                     raise
                 await anyio.sleep(full.retry_after)
         raise AssertionError
+
+
+def _labels(state: TaskState) -> dict[str, str]:
+    """The evaluation by the id that its log has, the sample, and which attempt at it this is."""
+    active = sample_active()
+    run = {"run": active.eval_id} if active is not None else {}
+    return {**run, "group": str(state.sample_id)[:MAX_LABEL], "sample": str(state.epoch)}

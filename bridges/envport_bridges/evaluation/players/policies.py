@@ -35,6 +35,8 @@ class View:
         observation: The latest observation as text; before any call, the first observation.
         rng: Random number generator, seeded from the episode's seed and its epoch.
         history: The calls so far, each with its answer.
+        legal_calls: The calls that make sense now, or a sample of them, if the environment says so and the policy is
+            evaluated. A model does not see them.
     """
 
     environment: str
@@ -43,6 +45,7 @@ class View:
     observation: str
     rng: Random
     history: list[tuple[PolicyCall, SeatReply]] = field(default_factory=list[tuple[PolicyCall, SeatReply]])
+    legal_calls: list[PolicyCall] | None = None
 
 
 Policy: TypeAlias = Callable[[View], PolicyCall | Awaitable[PolicyCall | None] | None]
@@ -50,7 +53,9 @@ Policy: TypeAlias = Callable[[View], PolicyCall | Awaitable[PolicyCall | None] |
 
 
 def random_calls(view: View) -> PolicyCall | None:
-    """Call a random tool with random arguments that its schema accepts."""
+    """Make one of the legal calls if they are known, or else call a random tool with arguments that it accepts."""
+    if view.legal_calls is not None:
+        return view.rng.choice(view.legal_calls) if view.legal_calls else None
     if not view.tools:
         return None
     tool = view.rng.choice(view.tools)
@@ -103,11 +108,28 @@ def _module(where: str, name: str) -> ModuleType:
         raise InvalidOption(f"policy {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
-async def play_policy(policy: Policy, view: View, seat: Seat, most_calls: int) -> str:
-    """Let a policy play until the episode is over, the policy stops, or it reaches `most_calls`. Returns the reason."""
+async def play_policy(
+    policy: Policy,
+    view: View,
+    seat: Seat,
+    most_calls: int,
+    legal_calls: Callable[[], Awaitable[list[PolicyCall] | None]] | None = None,
+) -> str:
+    """Let a policy play until the episode is over, the policy stops, or it reaches `most_calls`. Returns the reason.
+
+    Args:
+        policy: The policy.
+        view: What it sees.
+        seat: Where it plays.
+        most_calls: The most calls that it may make.
+        legal_calls: Asks which calls make sense now. It is not asked again after it has answered `None`.
+    """
     while not seat.over:
         if seat.calls >= most_calls:
             return f"the player was stopped after {most_calls} calls"
+        if legal_calls is not None:
+            view.legal_calls = await legal_calls()
+            legal_calls = legal_calls if view.legal_calls is not None else None
         call = policy(view)
         if inspect.isawaitable(call):
             call = await call

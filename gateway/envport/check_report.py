@@ -1,0 +1,75 @@
+"""What the checker found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["CheckReport", "Finding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem that the checker found.
+
+    Attributes:
+        level: `error` if the contract is broken; `warning` if the environment works but should be improved.
+        check: Name of the check.
+        message: What is wrong, and where.
+    """
+
+    level: Literal["error", "warning"]
+    check: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.level} [{self.check}] {self.message}"
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """The report of the checker.
+
+    Attributes:
+        environment: Name of the environment.
+        findings: The problems that were found, without duplicates.
+        episodes: How many episodes were played.
+        calls: How many calls reached the environment.
+        refused: How many calls with bad arguments were tried.
+        limits_kept_by: What keeps the limits on memory, processes and CPU time, if it runs in processes of its own.
+        sampled: How many calls were drawn, each of which several instances played.
+        rejected: How many of these the environment answered with a `ToolError`.
+    """
+
+    environment: str
+    findings: list[Finding] = field(default_factory=list[Finding])
+    episodes: int = 0
+    calls: int = 0
+    refused: int = 0
+    limits_kept_by: str | None = None
+    sampled: int = 0
+    rejected: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error; warnings do not count."""
+        return not any(finding.level == "error" for finding in self.findings)
+
+    def error(self, check: str, message: str) -> None:
+        """Add an error."""
+        self._add(Finding("error", check, message))
+
+    def warning(self, check: str, message: str) -> None:
+        """Add a warning."""
+        self._add(Finding("warning", check, message))
+
+    def _add(self, finding: Finding) -> None:
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.environment}: {'passed' if self.ok else 'failed'} "
+            f"({self.episodes} episodes, {self.calls} calls, {self.refused} refused)"
+        )
+        return "\n".join([head, *(f"  {finding}" for finding in self.findings)])

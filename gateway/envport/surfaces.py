@@ -1,0 +1,128 @@
+"""The seam for surfaces of other packages: routes, WebSocket ones too, that play episodes through the table.
+
+A package registers a surface under the entry point group `envport.surfaces`. Its routes are below `/NAME`, where `NAME`
+is the name of the entry point. Every request passes the gateway's gate before it reaches the surface: `Host`, `Origin`
+and token. A surface may show rewards and reset episodes, so it is for trainers: a token needs both scopes, `control`
+and `play`, and a token of one episode is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Protocol, cast
+
+from mcp.server.transport_security import RequestBodyLimitMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from envport.access import Principal
+from envport.episodes import EpisodeTable
+from envport.errors import ConfigurationError, EnvportError, PermissionDenied
+from envport.http.problems import problem
+from envport.http.routes import PRINCIPAL_KEY
+
+__all__ = ["MAX_BODY", "MountedSurfaces", "SurfaceFactory", "error_answer", "installed_surfaces", "surface_principal"]
+
+logger = logging.getLogger(__name__)
+
+MAX_BODY = 4 * 2**20
+"""The most bytes of a request's body, and of a WebSocket message."""
+
+_GROUP = "envport.surfaces"
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+# The first part of the gateway's own paths.
+_TAKEN = frozenset({"environments", "episodes", "mcp", "healthz", "readyz", "metrics", "docs", "openapi", "ui"})
+
+
+class SurfaceFactory(Protocol):
+    """What the entry point of a surface names."""
+
+    def __call__(self, table: EpisodeTable, /) -> ASGIApp:
+        """Make the ASGI application of the surface, such as a Starlette or FastAPI application.
+
+        It gets HTTP and WebSocket scopes, with `root_path` set as for a mounted application. It gets no lifespan.
+        With `exception_handlers={EnvportError: error_answer}`, it answers errors as the control plane does.
+
+        Args:
+            table: The episodes. Open them for the principal of the request (`surface_principal`), which then owns
+                them. Limits and draining hold as everywhere: `open` raises `AtCapacity` and `Draining`.
+        """
+        ...
+
+
+def surface_principal(scope: Scope) -> Principal:
+    """The principal of a request that reached a surface."""
+    return scope[PRINCIPAL_KEY]
+
+
+async def error_answer(request: Request, error: Exception) -> Response:
+    """Answer an `EnvportError` over HTTP: an exception handler for Starlette and FastAPI."""
+    return problem(cast("EnvportError", error))
+
+
+def installed_surfaces() -> dict[str, SurfaceFactory]:
+    """The surfaces that installed packages register, by name. One that cannot be loaded is left out, and logged.
+
+    Raises:
+        ConfigurationError: Two packages register the same name.
+    """
+    found: dict[str, SurfaceFactory] = {}
+    values: dict[str, str] = {}
+    for point in sorted(entry_points(group=_GROUP), key=lambda point: point.name):
+        if values.setdefault(point.name, point.value) != point.value:
+            raise ConfigurationError(
+                f"two packages register the surface {point.name!r}: {values[point.name]} and {point.value}; remove "
+                "one of them"
+            )
+        try:
+            found[point.name] = point.load()
+        except (Exception, SystemExit) as error:
+            # For example, its extra is not installed. The gateway serves the rest.
+            logger.warning("the surface %s is not served: %s", point.name, error)
+    return found
+
+
+class MountedSurfaces:
+    """The surfaces of a gateway, by the first part of their paths.
+
+    Args:
+        factories: Makes each surface, by name.
+        table: The episodes that they play.
+
+    Raises:
+        ConfigurationError: A name is malformed, or is one of the gateway's own paths.
+    """
+
+    def __init__(self, factories: Mapping[str, SurfaceFactory], table: EpisodeTable):
+        for name in factories:
+            if not _NAME.fullmatch(name) or name in _TAKEN:
+                raise ConfigurationError(
+                    f"{name!r} cannot name a surface: use lower-case letters, digits, '_' and '-', and none of "
+                    f"{', '.join(sorted(_TAKEN))}"
+                )
+        self._apps = {name: RequestBodyLimitMiddleware(make(table), MAX_BODY) for name, make in factories.items()}
+
+    def at(self, path: str) -> str | None:
+        """The name of the surface that serves a path."""
+        name = path[1:].partition("/")[0]
+        return name if name in self._apps else None
+
+    def require(self, principal: Principal) -> None:
+        """Check that a principal may use surfaces.
+
+        Raises:
+            PermissionDenied: It lacks a scope, or its token is for one episode.
+        """
+        if principal.episode is not None:
+            raise PermissionDenied("this token plays one episode, and this is not its address")
+        principal.require("control")
+        principal.require("play")
+
+    async def handle(self, name: str, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a surface answer an HTTP request or a WebSocket connection."""
+        inner = {**scope, "root_path": f"{scope.get('root_path', '')}/{name}", PRINCIPAL_KEY: principal}
+        await self._apps[name](inner, receive, send)

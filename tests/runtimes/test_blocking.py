@@ -1,0 +1,79 @@
+"""What blocks the event loop is named in the log, once, with the remedy."""
+
+import time
+
+import anyio
+import pytest
+from opening import open_episode
+from runtimes import serving
+
+from envport import Environment, Task, ToolError, tool
+from envport.environment import RuntimeKind
+from envport.registry import EnvironmentDefinition
+
+LONG = 0.15
+
+
+class Slow(Environment):
+    """Takes its time."""
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return "ready"
+
+    @tool
+    def block(self) -> str:
+        """Block."""
+        time.sleep(LONG)
+        return "done"
+
+    @tool
+    def block_and_refuse(self) -> str:
+        """Block, and refuse."""
+        time.sleep(LONG)
+        raise ToolError("no")
+
+    @tool
+    async def wait(self) -> str:
+        """Wait without blocking."""
+        await anyio.sleep(LONG)
+        return "done"
+
+
+class SlowToBegin(Slow):
+    """Takes its time to begin."""
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        time.sleep(LONG)
+        return "ready"
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "blocked the event loop" in record.getMessage()]
+
+
+async def test_a_blocking_tool_is_named_once(caplog: pytest.LogCaptureFixture):
+    async with serving(EnvironmentDefinition("slow", Slow)) as episodes:
+        for _ in range(2):
+            episode = await open_episode(episodes, "slow")
+            await episode.call("block", {})
+        (warning,) = said(caplog)
+        assert warning.startswith("environment slow blocked the event loop, and with it every other episode, for 0.")
+        assert 'in tool \'block\'. Make it async, or set runtime = "thread" or "process".' in warning
+        await episode.call("block_and_refuse", {})
+        assert "in tool 'block_and_refuse'" in said(caplog)[1]
+
+
+async def test_a_blocking_reset_is_named(caplog: pytest.LogCaptureFixture):
+    async with serving(EnvironmentDefinition("slow", SlowToBegin)) as episodes:
+        await open_episode(episodes, "slow")
+    (warning,) = said(caplog)
+    assert "in reset()" in warning
+
+
+@pytest.mark.parametrize(("runtime", "name"), [("inline", "wait"), ("thread", "block"), ("process", "block")])
+async def test_what_does_not_block_the_loop_is_not_named(
+    runtime: RuntimeKind, name: str, caplog: pytest.LogCaptureFixture
+):
+    async with serving(EnvironmentDefinition("slow", Slow), runtime=runtime) as episodes:
+        assert (await (await open_episode(episodes, "slow")).call(name, {})).observation.text == "done"
+    assert said(caplog) == []
