@@ -101,7 +101,7 @@ def test_refused_calls_count_as_failures_and_are_told(place: Place, tmp_path: Pa
 
     trainer = train(tmp_path, place.spec("guess", indices=[1, 4]), script)
     assert logged(trainer, "tools/failure_frequency") == [1.0]
-    assert "Argument 'number': 'x' is not of type 'integer'" in trainer.seen[-1]
+    assert 'is "x"; it has to be an integer.' in trainer.seen[-1]
     assert "No answer to '?'." in trainer.seen[-1]
 
 

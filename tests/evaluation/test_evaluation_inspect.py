@@ -20,7 +20,7 @@ from inspect_ai.util._json import json_schema_dump
 from player_environments import Hasty
 
 from envport.client import Client
-from envport.errors import EnvportError, InvalidAccess, InvalidOption, UnknownTask
+from envport.errors import EnvironmentNotFound, EnvportError, InvalidAccess, InvalidOption, UnknownTask
 from envport.registry import EnvironmentDefinition, load
 from envport_bridges.evaluation.inspect_ai import episode
 from envport_bridges.evaluation.results import Result
@@ -269,7 +269,7 @@ def test_rewards_are_listed_by_task(gateway: RunningGateway):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({"env": "nonsense://x/environments/catch"}, InvalidOption),
+        ({"env": "nonsense://x/environments/catch"}, EnvironmentNotFound),
         ({"env": "http://127.0.0.1:1/environments/"}, InvalidOption),
         ({"env": "no-such-environment"}, EnvportError),
         ({"env": "catch?rows=1"}, InvalidOption),

@@ -21,6 +21,7 @@ TOKEN, PLAYER = "all-0123456789abcdef", "play-0123456789abcdef"
 IN_A_CLUSTER = {(method, path, "502") for method, path in (
     ("post", "/episodes/{episode_id}/keepalive"),
     ("get", "/episodes/{episode_id}/trajectory"),
+    ("get", "/episodes/{episode_id}/legal-calls"),
 )}  # fmt: skip
 
 
@@ -83,6 +84,7 @@ def test_every_refusal_is_documented_and_every_documented_refusal_is_given(serve
             refusals.provoke(404, method, path)
     episode, reset = "/episodes", "/episodes/{episode_id}/reset"
     refusals.provoke(422, "get", "/environments/{name}/tasks", params={"offset": -1})
+    refusals.provoke(422, "get", episode, params={"label": "no value"})
     refusals.provoke(404, "post", episode, json={"environment": "nowhere"})
     refusals.provoke(422, "post", episode, json={"environment": "tracked", "seed": "x"})
     refusals.provoke(413, "post", episode, content=b" " * (5 * 2**20))

@@ -80,7 +80,7 @@ class Coder(Environment):
 class Hasty(Coder):
     """Its calls may take less than its player's code."""
 
-    call_seconds = patient(1.0)
+    call_seconds = patient(3.0)
 
     @tool
     def earn(self) -> Step[str]:
