@@ -27,8 +27,8 @@ class Workload(Environment):
         """Say the message back."""
         return message
 
-    @tool
-    def score(self) -> Step[str]:
+    @tool(name="score")
+    def earn(self) -> Step[str]:
         """Earn a reward."""
         return Step("scored", reward=1.0)
 
