@@ -14,7 +14,15 @@ import player_escapes
 import pytest
 from opening import close_episode, open_episode
 from patience import patient
-from player_environments import AsyncCoder, Coder, SlowToBegin, ThreadedAsyncCoder, ThreadedCoder, Unable
+from player_environments import (
+    AsyncCoder,
+    Coder,
+    SandboxedCoder,
+    SlowToBegin,
+    ThreadedAsyncCoder,
+    ThreadedCoder,
+    Unable,
+)
 from player_escapes import CODER, attempt
 from runtimes import descendants, serving
 from users import USERS, run_as_nobody
@@ -31,7 +39,7 @@ needs_bubblewrap = pytest.mark.skipif(
 )
 pytestmark = needs_bubblewrap
 
-KINDS = [Coder, AsyncCoder, ThreadedCoder, ThreadedAsyncCoder]
+KINDS = [Coder, SandboxedCoder, AsyncCoder, ThreadedCoder, ThreadedAsyncCoder]
 
 
 def defined(cls: type[Environment]) -> EnvironmentDefinition:

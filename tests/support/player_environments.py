@@ -77,6 +77,12 @@ class Coder(Environment):
         return Step("Done.", reward=float(answer == self.answer), terminated=True)
 
 
+class SandboxedCoder(Coder):
+    """The environment itself is in a sandbox."""
+
+    sandbox = True
+
+
 class Hasty(Coder):
     """Its calls may take less than its player's code."""
 
