@@ -31,7 +31,7 @@ from envport.registry import load
 MODES = ["auto", "legacy"]
 
 # Longer than any test waits: what ends before has not waited for it.
-LONG = str(10 * SECONDS)
+LONG = str(round(10 * SECONDS))
 
 SLOW = """
 import time
