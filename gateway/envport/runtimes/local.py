@@ -267,7 +267,11 @@ class _InlineWorker:
     async def _run(self, work: Work, method: str, what: str, seconds: float | None) -> Any:
         if self._own_task is not None:
             measured = partial(self._measured, work, method)
-            return await self._own_task.run(measured, seconds, partial(self._overdue_now, what, seconds))
+            try:
+                return await self._own_task.run(measured, seconds, partial(self._overdue_now, what, seconds))
+            except WorkerLost:
+                await self._leave_own_task(self._own_task, what)
+                raise
         result = self._measured(work, method)
         if not inspect.isawaitable(result):
             return result
@@ -304,6 +308,18 @@ class _InlineWorker:
         task.cancel()
         with anyio.CancelScope(shield=True):
             await asyncio.wait({task}, timeout=_UNWIND_SECONDS)
+        self._leave(task, what)
+
+    async def _leave_own_task(self, own_task: OwnTask, what: str) -> None:
+        """Give up the task of the environment, if it ignores its cancellation: it is closed outside of it."""
+        with anyio.CancelScope(shield=True):
+            task = await own_task.left_running(_UNWIND_SECONDS)
+        if task is not None:
+            self._own_task = None
+            own_task.end()
+            self._leave(task, what)
+
+    def _leave(self, task: asyncio.Future[Any], what: str) -> None:
         task.add_done_callback(_forget)
         if not task.done():
             _left_running.add(task)

@@ -33,6 +33,7 @@ class OwnTask:
         self._wake: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._running: asyncio.Future[Any] | None = None
+        self._done: asyncio.Future[None] | None = None
         self._cancelled = False
         self._ended = False
 
@@ -68,6 +69,17 @@ class OwnTask:
             raise error
         return value
 
+    async def left_running(self, seconds: float) -> asyncio.Task[None] | None:
+        """Wait for work that was cancelled. Returns the task if it runs on: nothing else can be done in it then.
+
+        Args:
+            seconds: How long to wait.
+        """
+        if self._done is None:
+            return None
+        await asyncio.wait({self._done}, timeout=seconds)
+        return None if self._done.done() else self._task
+
     def end(self) -> None:
         """Let the task end. Work that is still running is cancelled."""
         self._ended = True
@@ -89,7 +101,9 @@ class OwnTask:
                 await self._idle()
                 continue
             work, self._running = self._jobs.popleft()
+            self._done = done = asyncio.get_running_loop().create_future()
             value, error = await _outcome(work)
+            done.set_result(None)
             answer, self._running = self._running, None
             if self._cancelled:
                 # The work was cancelled, and not the task.
