@@ -312,6 +312,7 @@ class _InlineWorker:
 
     async def _leave_own_task(self, own_task: OwnTask, what: str) -> None:
         """Give up the task of the environment, if it ignores its cancellation: it is closed outside of it."""
+        task: asyncio.Task[None] | None = None
         with anyio.CancelScope(shield=True):
             task = await own_task.left_running(_UNWIND_SECONDS)
         if task is not None:
