@@ -85,13 +85,10 @@ class Instance:
         """Whether code of the player is running."""
         return self._player_code is not None and self._player_code.running
 
-    def stop_player_code(self) -> bool:
-        """End what is running of the player's code. Returns whether any was running."""
-        if self._player_code is None:
-            return False
-        ran = self._player_code.running
-        self._player_code.close()
-        return ran
+    def stop_player_code(self) -> None:
+        """End what is running of the player's code."""
+        if self._player_code is not None:
+            self._player_code.close()
 
     def _close_all(self) -> Any:
         self.stop_player_code()

@@ -125,8 +125,8 @@ class InlineRuntime(_LocalRuntime):
         """Create a worker with a new instance of the environment."""
         prepared = await self._value(spec, bounds)
         with contained():
-            task = _own_task(spec, on_lost)
-            return _InlineWorker(Instance(spec, prepared), bounds, self._open, self._blocking, task)
+            instance = Instance(spec, prepared)
+        return _InlineWorker(spec, instance, bounds, self._open, on_lost, self._blocking)
 
 
 class ThreadRuntime(_LocalRuntime):
@@ -159,13 +159,8 @@ class ThreadRuntime(_LocalRuntime):
                 except BaseException:
                     threads.end()
                     raise
-                task = _own_task(spec, on_lost)
-                return _ThreadWorker(instance, bounds, self._open, task, threads, self._limiter)
+                return _ThreadWorker(spec, instance, bounds, self._open, on_lost, threads, self._limiter)
         raise overdue("Making the environment", bounds.reset_seconds)
-
-
-def _own_task(spec: EnvironmentDefinition, on_lost: Callable[[WorkerLost], None] | None) -> OwnTask | None:
-    return OwnTask(on_lost) if spec.is_async else None
 
 
 class _AnyThread:
@@ -186,18 +181,20 @@ class _AnyThread:
 class _InlineWorker:
     def __init__(
         self,
+        spec: EnvironmentDefinition,
         instance: Instance,
         bounds: Bounds,
         workers: set[_InlineWorker],
+        on_lost: Callable[[WorkerLost], None] | None,
         blocking: set[tuple[str, str]],
-        own_task: OwnTask | None,
     ):
         self.busy = False
-        self._blocking = blocking
-        self._own_task = own_task
+        self._is_async = spec.is_async
         self._instance = instance
         self._bounds = bounds
         self._workers = workers
+        self._blocking = blocking
+        self._own_task = OwnTask(on_lost)
         workers.add(self)
 
     async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
@@ -234,16 +231,9 @@ class _InlineWorker:
                 work, seconds = self._instance.close(), self._bounds.close_seconds
                 await self._run(work, "close()", "Closing the environment", seconds)
         finally:
-            if self._own_task is not None:
-                self._own_task.end()
+            self._own_task.end()
 
-    async def _overdue(self, what: str, seconds: float | None) -> WorkerLost:
-        lost = overdue(what, seconds)
-        if await anyio.to_thread.run_sync(self._instance.stop_player_code):
-            lost.fault = "player"
-        return lost
-
-    def _overdue_now(self, what: str, seconds: float | None) -> WorkerLost:
+    def _overdue(self, what: str, seconds: float | None) -> WorkerLost:
         lost = overdue(what, seconds)
         if self._instance.player_code_runs:
             lost.fault = "player"
@@ -265,30 +255,23 @@ class _InlineWorker:
             self.busy = False
 
     async def _run(self, work: Work, method: str, what: str, seconds: float | None) -> Any:
-        if self._own_task is not None:
-            measured = partial(self._measured, work, method)
-            try:
-                return await self._own_task.run(measured, seconds, partial(self._overdue_now, what, seconds))
-            except WorkerLost:
-                await self._leave_own_task(self._own_task, what)
-                raise
-        result = self._measured(work, method)
-        if not inspect.isawaitable(result):
-            return result
-        if seconds is None:
-            return await result
-        # In a task of its own, because code that ignores its cancellation would delay the answer.
-        task = asyncio.ensure_future(result)
+        measured = partial(self._measured, work, method)
+        if not self._is_async:
+            result = measured()
+            if not inspect.isawaitable(result):
+                return result
+            measured = partial(_same, result)
+        return await self._run_in_own_task(measured, what, seconds, partial(self._overdue, what, seconds))
+
+    async def _run_in_own_task(
+        self, work: Work, what: str, seconds: float | None, error: Callable[[], WorkerLost]
+    ) -> Any:
         try:
-            done, _ = await asyncio.wait({task}, timeout=seconds)
-        except BaseException:
-            await self._stop(task, what)
+            return await self._own_task.run(work, seconds, error)
+        except (WorkerLost, asyncio.CancelledError):
+            with anyio.CancelScope(shield=True):
+                await self._leave_own_task(what)
             raise
-        if done:
-            return task.result()
-        lost = await self._overdue(what, seconds)
-        await self._stop(task, what)
-        raise lost
 
     def _blocked(self, method: str, seconds: float) -> None:
         name = self._instance.name
@@ -303,57 +286,43 @@ class _InlineWorker:
             method if method.endswith("()") else f"tool {method!r}",
         )
 
-    async def _stop(self, task: asyncio.Future[Any], what: str) -> None:
-        """Cancel a task, and leave it running if it does not end soon."""
-        task.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait({task}, timeout=_UNWIND_SECONDS)
-        self._leave(task, what)
-
-    async def _leave_own_task(self, own_task: OwnTask, what: str) -> None:
-        """Give up the task of the environment, if it ignores its cancellation: it is closed outside of it."""
-        task: asyncio.Task[None] | None = None
-        with anyio.CancelScope(shield=True):
-            task = await own_task.left_running(_UNWIND_SECONDS)
-        if task is not None:
-            self._own_task = None
-            own_task.end()
-            self._leave(task, what)
-
-    def _leave(self, task: asyncio.Future[Any], what: str) -> None:
-        task.add_done_callback(_forget)
-        if not task.done():
-            _left_running.add(task)
-            logger.warning(
-                "environment %s: %s was cancelled, but runs on in the event loop. Let asyncio.CancelledError pass, "
-                'or set runtime = "process", whose calls can be stopped.',
-                self._instance.name,
-                what[:1].lower() + what[1:],
-            )
+    async def _leave_own_task(self, what: str) -> None:
+        """Give up the environment's task if it ignores its cancellation. The environment is closed in another one."""
+        task = await self._own_task.left_running(_UNWIND_SECONDS)
+        if task is None:
+            return
+        self._own_task.end()
+        self._own_task = OwnTask()
+        _left_running.add(task)
+        task.add_done_callback(_left_running.discard)
+        logger.warning(
+            "environment %s: %s was cancelled, but runs on in the event loop. Let asyncio.CancelledError pass, "
+            'or set runtime = "process", whose calls can be stopped.',
+            self._instance.name,
+            what[:1].lower() + what[1:],
+        )
 
 
-_left_running: set[asyncio.Future[Any]] = set()
+_left_running: set[asyncio.Task[None]] = set()
 """Cancelled tasks that have not ended. The event loop itself keeps only weak references to them."""
 
 
-def _forget(task: asyncio.Future[Any]) -> None:
-    _left_running.discard(task)
-    if not task.cancelled():
-        # Retrieve the exception, so that asyncio does not log it: the fault has been reported already.
-        task.exception()
+def _same(value: Any) -> Any:
+    return value
 
 
 class _ThreadWorker(_InlineWorker):
     def __init__(
         self,
+        spec: EnvironmentDefinition,
         instance: Instance,
         bounds: Bounds,
         workers: set[_InlineWorker],
-        own_task: OwnTask | None,
+        on_lost: Callable[[WorkerLost], None] | None,
         threads: OwnThread | _AnyThread,
         limiter: anyio.CapacityLimiter,
     ):
-        super().__init__(instance, bounds, workers, set(), own_task)
+        super().__init__(spec, instance, bounds, workers, on_lost, set())
         self._threads = threads
         self._limiter = limiter
         self._left = False
@@ -374,16 +343,22 @@ class _ThreadWorker(_InlineWorker):
         close = self._instance.close()
         leavable = _Leavable(work, close if work != close else None)
         await self._take_place()
+        scope, result = anyio.move_on_after(seconds), None
         try:
-            with anyio.move_on_after(seconds):
+            with scope:
                 result = await self._threads.run(leavable.run)
-                if inspect.isawaitable(result):
-                    return await super()._run(lambda: result, method, what, seconds)
-                return result
         finally:
             self._limiter.release_on_behalf_of(self)
             self._left = leavable.leave()
-        raise await self._overdue(what, seconds)
+        error = partial(self._overdue, what, seconds)
+        if scope.cancelled_caught:
+            lost = error()
+            await anyio.to_thread.run_sync(self._instance.stop_player_code)
+            raise lost
+        if not inspect.isawaitable(result):
+            return result
+        left = None if seconds is None else max(0.0, scope.deadline - anyio.current_time())
+        return await self._run_in_own_task(partial(_same, result), what, left, error)
 
     async def _take_place(self) -> None:
         try:
