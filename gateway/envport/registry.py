@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 
 from pydantic_core import to_json
 
+from envport.blocks import prompt_of
 from envport.classes import find_class
 from envport.environment import Environment, TaskSource
 from envport.environment_file import EnvironmentFile
@@ -34,7 +35,7 @@ from envport.scoring import Scorer
 from envport.tools.schema import ToolSpec, documentation, progress_parameter
 from envport.tools.toolset import TaskTools, Toolset
 from envport.tools.writable import why_unwritable
-from envport.types import Task
+from envport.types import Task, text_prompt
 
 __all__ = ["EnvironmentDefinition", "Scheme", "load", "schemes", "served"]
 
@@ -176,8 +177,8 @@ class EnvironmentDefinition:
         return inspect.cleandoc(own)
 
     def prompt(self, task: Task | None) -> str:
-        """What the player of a task is told to do."""
-        return task.prompt if task is not None and task.prompt else self.instructions
+        """What the player of a task is told to do; empty if the first observation says it, with images."""
+        return text_prompt(task, self.instructions)
 
     @cached_property
     def splits(self) -> Mapping[str, TaskSource]:
@@ -278,8 +279,13 @@ def _as_task(item: Task | Mapping[str, Any], split: str, index: int) -> Task:
         raise InvalidEnvironment(
             f"task {index} of split {split!r} is a {type(item).__name__}; it has to be a Task or a mapping"
         )
+    name = str(item.get("id", f"{split}/{index}"))
     metadata = {str(key): value for key, value in item.items() if key not in ("id", "prompt")}
-    return Task(id=str(item.get("id", f"{split}/{index}")), prompt=str(item.get("prompt") or ""), metadata=metadata)
+    try:
+        prompt = prompt_of(item.get("prompt") or "")
+    except ValueError as error:
+        raise InvalidEnvironment(f"task {name!r} of split {split!r}: {error}") from None
+    return Task(id=name, prompt=prompt, metadata=metadata)
 
 
 class Scheme(Protocol):

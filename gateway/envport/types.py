@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeAlias, cast
+from typing import Annotated, Any, Generic, Literal, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field, field_serializer, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, computed_field, field_serializer, model_validator
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
+
+from envport.blocks import ContentBlock, prompt_of
 
 __all__ = [
     "CALL_ID_KEY",
     "Choice",
     "ChosenTask",
-    "ContentBlock",
     "EnvironmentInfo",
     "EpisodeInfo",
     "EpisodeLimits",
@@ -33,12 +34,10 @@ __all__ = [
     "Task",
     "TaskPage",
     "Trajectory",
+    "text_prompt",
 ]
 
 ObservationT = TypeVar("ObservationT", default=Any)
-
-ContentBlock: TypeAlias = dict[str, Any]
-"""One MCP content block in wire form, such as `{"type": "text", "text": "..."}` (MCP 2026-07-28, ContentBlock)."""
 
 LegalCall: TypeAlias = tuple[str, dict[str, Any]]
 """A call that makes sense now: the tool's name and the arguments."""
@@ -125,12 +124,14 @@ class Task(_Wire):
 
     Attributes:
         id: Stable name, unique within its split.
-        prompt: The instructions for the player. If empty, the environment's `instructions` are used.
+        prompt: The instructions for the player: text, or a list of texts, images (Pillow or bytes) and MCP content
+            blocks. A list that holds more than text is shown at the beginning of the first observation. If empty, the
+            environment's `instructions` are used.
         metadata: Any data that the environment, a reward function or a scorer needs. The player never sees it.
     """
 
     id: str
-    prompt: str = ""
+    prompt: Annotated[str | list[Any], BeforeValidator(prompt_of)] = ""
     metadata: dict[str, Any] = Field(default_factory=dict)
 
     @field_serializer("metadata", when_used="json")
@@ -141,6 +142,18 @@ class Task(_Wire):
             return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
         except (ValueError, RecursionError):
             return {"envport/unshown": "this metadata cannot be written as JSON"}
+
+
+def text_prompt(task: Task | None, instructions: str) -> str:
+    """What the player of a task is told in words; empty if the first observation says it, with images.
+
+    Args:
+        task: The task, if the environment has tasks.
+        instructions: What a player is told where the task has no prompt.
+    """
+    if task is None or not task.prompt:
+        return instructions
+    return task.prompt if isinstance(task.prompt, str) else ""
 
 
 ChosenTask = int | Task | Mapping[str, Any]

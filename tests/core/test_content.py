@@ -21,7 +21,8 @@ from mcp_types import AudioContent, ContentBlock, EmbeddedResource, ResourceLink
 from pydantic import BaseModel, Field, RootModel, TypeAdapter, field_serializer
 
 from envport import Observation
-from envport.tools.content import observe, text_block
+from envport.blocks import text_block
+from envport.tools.content import observe
 from envport_envs.showcase import ShowcaseEnvironment
 
 PNG = ShowcaseEnvironment().show_image()

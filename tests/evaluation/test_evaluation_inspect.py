@@ -19,6 +19,7 @@ from inspect_ai.tool import ToolCall
 from inspect_ai.util._json import json_schema_dump
 from player_environments import Hasty
 
+from envport import Environment, Task, TaskSource, tool
 from envport.client import Client
 from envport.errors import EnvironmentNotFound, EnvportError, InvalidAccess, InvalidOption, UnknownTask
 from envport.registry import EnvironmentDefinition, load
@@ -99,6 +100,39 @@ def test_prompt_and_first_observation_are_joined_as_in_training(gateway: Running
     with Client(gateway.url) as control:
         opened = control.open("catch", split="train", task=0, seed=1)
     assert seen == [f"{opened.prompt}\n\n{opened.observation.text}"]
+
+
+class Pictured(Environment):
+    """Shows a picture with its task."""
+
+    def splits(self) -> dict[str, TaskSource]:
+        image = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
+        return {"train": [{"id": "one", "prompt": ["What is this?", image]}]}
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return "You see a table."
+
+    @tool
+    def answer(self, word: str) -> str:
+        """Answer."""
+        return word
+
+
+def test_a_prompt_with_an_image_reaches_the_model():
+    seen: list[Any] = []
+
+    def look(messages: list[Any], tools: list[Any]) -> ModelOutput:
+        seen.append([part.model_dump(include={"type", "text", "image"}) for part in messages[-1].content])
+        return says("")
+
+    with secured(EnvironmentDefinition("pictured", Pictured)) as serving:
+        evaluate(address(serving, "pictured"), model=scripted(look), num_tasks=1)
+    expected = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image", "image": "data:image/png;base64,iVBORw0KGgo="},
+        {"type": "text", "text": "You see a table."},
+    ]
+    assert seen == [expected]
 
 
 def refuses_to_act(messages: list[Any], tools: list[Any]) -> ModelOutput:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from envport.blocks import ContentBlock
 from envport.references import is_address
-from envport.types import Choice, ContentBlock, EnvironmentInfo, EpisodeInfo, Observation, Outcome, TaskPage
+from envport.types import Choice, EnvironmentInfo, EpisodeInfo, Observation, Outcome, TaskPage
 
 __all__ = ["CallReply", "EpisodeSource", "RolloutEpisode", "RolloutTarget"]
 

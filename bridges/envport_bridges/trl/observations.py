@@ -9,9 +9,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeVar
 
+from envport.blocks import ContentBlock, text_of
 from envport.errors import MissingExtra
-from envport.tools.content import text_of
-from envport.types import ContentBlock
 
 __all__ = ["Shown", "ShownT", "placeholders_of", "show", "without_placeholders"]
 

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from envport.blocks import text_of
 from envport.errors import (
     ConfigurationError,
     EnvportError,
@@ -21,7 +22,6 @@ from envport.errors import (
     UnknownEpisode,
     UnknownTool,
 )
-from envport.tools.content import text_of
 from envport.types import EnvironmentInfo
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode
 from envport_bridges.rollouts.connection import Connection

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from envport.errors import ConfigurationError
-from envport.types import Choice, EnvironmentInfo, Task
+from envport.types import Choice, EnvironmentInfo, Task, text_prompt
 
 __all__ = ["RESERVED", "choice_of", "dataset_of", "metadata_of", "plain_columns", "row_of", "same_episode", "seed_of"]
 
@@ -63,7 +63,7 @@ def row_of(
         index: The task's index.
         task: The task.
     """
-    prompt = (task.prompt if task is not None else "") or info.instructions
+    prompt = text_prompt(task, info.instructions)
     # TRL joins the first observation to the prompt as it is.
     content = f"{prompt}\n\n" if prompt else ""
     row: dict[str, Any] = {"prompt": [{"role": "user", "content": content}], "seed": seed}

@@ -11,8 +11,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from envport.blocks import ContentBlock
 from envport.cli import console
-from envport.types import ContentBlock, Observation
+from envport.types import Observation
 
 __all__ = ["ObservationPrinter"]
 

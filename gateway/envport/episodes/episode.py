@@ -35,7 +35,7 @@ from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.telemetry.tracing import annotate
 from envport.tools.content import observe, text_observation, told_of_its_end
-from envport.types import EpisodeInfo, FaultOwner, LegalCall, Observation, Outcome, Reason, Status, Trajectory
+from envport.types import EpisodeInfo, FaultOwner, LegalCall, Observation, Outcome, Reason, Status, Task, Trajectory
 
 __all__ = ["Episode"]
 
@@ -396,7 +396,7 @@ class Episode:
         annotate({"envport.task.split": self.start.split, "envport.task.id": task.id if task is not None else None})
         try:
             self._worker = await self._runtime.open(self.spec, bounds, self._lost_between_calls)
-            self.first_observation = await self._worker.reset(seed=self.start.seed, task=task, secrets=self._secrets)
+            first = await self._worker.reset(seed=self.start.seed, task=task, secrets=self._secrets)
         except ToolError as refused:
             # As an observation, so that the text has no characters that JSON cannot carry.
             why = text_observation(str(refused)).text
@@ -407,6 +407,7 @@ class Episode:
             await self._fail(Fault.of(error).before_play(), "while it was being reset")
         if self.status == "opening":
             self._life.become("running")
+        self.first_observation = _shown_first(task, first)
         self._started_at = self._clock.monotonic()
         await self._play.begin(self.first_observation)
         self.last_used = self._clock.monotonic()
@@ -542,6 +543,13 @@ class Episode:
         worker, self._worker = self._worker, None
         if worker is not None:
             await close_worker(worker, self.subject, self.outcome)
+
+
+def _shown_first(task: Task | None, observation: Observation) -> Observation:
+    """The first observation, with the prompt in front if that is more than text: every player gets to see it there."""
+    if task is None or isinstance(task.prompt, str):
+        return observation
+    return observation.model_copy(update={"content": (*task.prompt, *observation.content)})
 
 
 def _said(refused: EnvportError) -> StepResult:

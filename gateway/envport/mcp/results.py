@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from envport.blocks import ContentBlock, joined, text_block, text_of
 from envport.episodes import CallResult, Opening
 from envport.errors import EnvportError, EpisodeFailed, EpisodeOver
-from envport.tools.content import joined, text_block, text_of
 from envport.tools.schema import ToolSpec
-from envport.types import ContentBlock, Observation
+from envport.types import Observation
 
 __all__ = ["opening_blocks", "prompt_messages", "tool_error", "tool_result"]
 

@@ -14,6 +14,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
+from envport.blocks import ContentBlock
 from envport.environment import ToolHints
 from envport.episodes import EpisodeTable, Found, Opening, OpenRequest, while_connected
 from envport.errors import (
@@ -32,7 +33,7 @@ from envport.registry import EnvironmentDefinition
 from envport.telemetry.mcp_server import WhenTraced
 from envport.tools.arguments import schema_problems
 from envport.tools.toolset import EPISODE_ID, START_EPISODE, Toolset
-from envport.types import Choice, ContentBlock
+from envport.types import Choice
 
 __all__ = ["EpisodeServer", "FixedServer", "GoneServer", "SharedServer"]
 

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from pydantic_core import to_jsonable_python
 
+from envport.blocks import text_block
 from envport.environment import Environment, tool
 from envport.errors import InvalidArguments, ToolError, UpstreamLost
 from envport.registry import EnvironmentDefinition
@@ -31,7 +32,7 @@ from envport.runtimes.instance import Instance, Work
 from envport.runtimes.sandbox import confine
 from envport.runtimes.sandbox_plan import SandboxPlan
 from envport.runtimes.syscalls import die_with_parent, set_subreaper
-from envport.tools.content import observe, text_block
+from envport.tools.content import observe
 from envport.types import Task
 
 __all__ = ["rehearse", "settle_in", "work"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import io
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -14,59 +12,21 @@ from mcp_types import AudioContent, EmbeddedResource, ImageContent, ResourceLink
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from envport.blocks import ContentBlock, image_block, is_image, joined, text_block
 from envport.tools.sets import holds_set, in_fixed_order
-from envport.types import ContentBlock, Observation
+from envport.types import Observation
 
-__all__ = ["CONTENT_BLOCKS", "joined", "observe", "text_block", "text_observation", "text_of", "told_of_its_end"]
+__all__ = ["CONTENT_BLOCKS", "observe", "text_observation", "told_of_its_end"]
 
 CONTENT_BLOCKS = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
 """The content blocks of the MCP SDK."""
 
-_PLAIN_TEXT = {"type", "text"}
 _OVER = "envport/over"
-
-_MAGIC = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-)
-
-
-def text_block(text: str) -> ContentBlock:
-    """A text block. Lone surrogates become U+FFFD, because JSON text must not contain them."""
-    if not text.isascii():
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return {"type": "text", "text": text}
-
-
-def text_of(block: ContentBlock) -> str:
-    """A content block as text, for players that read only text. Training and evaluation get the same words."""
-    kind = block.get("type")
-    if kind == "text":
-        return str(block["text"])
-    if kind == "resource_link":
-        return f"[{block.get('title') or block.get('name') or 'resource'}: {block.get('uri')}]"
-    if kind == "resource":
-        resource = block.get("resource", {})
-        return str(resource.get("text") or f"[resource: {resource.get('uri')}]")
-    return f"[{kind}: {block.get('mimeType') or 'unknown type'}]"
 
 
 def text_observation(*texts: str) -> Observation:
     """An observation of text blocks."""
     return Observation(content=tuple(text_block(text) for text in texts))
-
-
-def joined(blocks: Iterable[ContentBlock]) -> list[ContentBlock]:
-    """The blocks, with neighbouring text blocks made one. Some clients show their model only the first block."""
-    result: list[ContentBlock] = []
-    for block in blocks:
-        if result and result[-1].keys() == block.keys() == _PLAIN_TEXT:
-            result[-1] = {"type": "text", "text": f"{result[-1]['text']}\n\n{block['text']}"}
-        else:
-            result.append(block)
-    return result
 
 
 def told_of_its_end(observation: Observation, words: str, *, more_keys: bool) -> Observation:
@@ -135,10 +95,8 @@ def _convert(value: Any) -> tuple[ContentBlock | None, dict[str, Any] | None]:
     if isinstance(value, str):
         # Not `str(value)`, because an enum overrides `__str__`.
         return text_block(str.__str__(value)), None
-    if isinstance(value, bytes | bytearray | memoryview):
-        return _image(bytes(cast("bytes", value))), None
-    if _is_pil_image(value):
-        return _pil_image(value), None
+    if is_image(value):
+        return image_block(value), None
     if isinstance(value, bool | int | float):
         return text_block(_json(value)), None
     if isinstance(value, BaseModel | Mapping) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
@@ -183,26 +141,3 @@ def _json(value: Any) -> str:
         if isinstance(value, float) and not math.isfinite(value):
             raise TypeError(f"an observation cannot be the number {value}: JSON cannot represent it") from None
         raise TypeError("an observation contains NaN or infinity, which JSON cannot represent") from None
-
-
-def _image(data: bytes) -> ContentBlock:
-    mime_type = next((mime for magic, mime in _MAGIC if data.startswith(magic)), None)
-    if mime_type is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        mime_type = "image/webp"
-    if mime_type is None:
-        raise TypeError(
-            "bytes are taken as an image, but these are not PNG, JPEG, GIF or WebP; "
-            "return an MCP content block for anything else"
-        )
-    return {"type": "image", "data": base64.b64encode(data).decode("ascii"), "mimeType": mime_type}
-
-
-def _is_pil_image(value: Any) -> bool:
-    # Compared by name, so that only environments that return Pillow images need Pillow.
-    return any(f"{cls.__module__}.{cls.__qualname__}" == "PIL.Image.Image" for cls in type(value).__mro__)
-
-
-def _pil_image(image: Any) -> ContentBlock:
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return _image(buffer.getvalue())

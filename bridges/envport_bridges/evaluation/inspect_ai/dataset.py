@@ -9,7 +9,7 @@ from inspect_ai.dataset import MemoryDataset, Sample
 
 from envport.client import Client
 from envport.errors import InvalidOption, UnknownTask
-from envport.types import EnvironmentInfo, Task
+from envport.types import EnvironmentInfo, Task, text_prompt
 from envport_bridges.evaluation.gateways.place import Place
 
 __all__ = ["CLUSTER", "Selection", "dataset", "seed_of"]
@@ -87,7 +87,7 @@ def _with_tasks(info: EnvironmentInfo, selection: Selection, control: Client) ->
         key = f"{split}/{task.id}"
         sample = _sample(
             f"{key}#{again + 1}" if again else key,
-            task.prompt or info.instructions,
+            text_prompt(task, info.instructions),
             seed_of(selection.seed, position),
             key,
         )

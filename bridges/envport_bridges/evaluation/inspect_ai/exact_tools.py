@@ -12,9 +12,8 @@ from typing import Any
 from inspect_ai.tool import ContentAudio, ContentImage, ContentText, ToolDef, ToolError, ToolInfo, ToolParam, ToolParams
 from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationError, model_serializer
 
+from envport.blocks import ContentBlock, text_of
 from envport.errors import GatewayUnreachable
-from envport.tools.content import text_of
-from envport.types import ContentBlock
 from envport_bridges.evaluation.players.seat import Seat
 
 __all__ = ["ExactParams", "ExactTool", "playable", "shown", "tool_content"]

@@ -14,9 +14,9 @@ from inspect_ai.model import ChatMessageTool, ChatMessageUser, ModelOutput, exec
 from inspect_ai.solver import TaskState
 from inspect_ai.tool import ToolInfo
 
+from envport.blocks import text_of
 from envport.client import AsyncClient
 from envport.errors import EnvportError, EpisodeOver, UnknownEpisode
-from envport.tools.content import text_of
 from envport.types import LegalCall, OpenedEpisode
 from envport_bridges.evaluation.inspect_ai.exact_tools import playable, shown, tool_content
 from envport_bridges.evaluation.players.agents import Agent, Mission

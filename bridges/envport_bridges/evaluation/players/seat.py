@@ -12,9 +12,8 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
+from envport.blocks import ContentBlock, text_of
 from envport.errors import GatewayUnreachable
-from envport.tools.content import text_of
-from envport.types import ContentBlock
 
 __all__ = ["Seat", "SeatReply"]
 
