@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from envport.clock import Clock
 from envport.episodes.states import GONE, NEXT
-from envport.types import Outcome, Status
+from envport.types import FaultOwner, Outcome, Reason, Status
 
 __all__ = ["Lifecycle"]
 
@@ -17,6 +17,7 @@ class Lifecycle:
 
     Args:
         clock: The clock.
+        scored: Whether the final state is scored at an end that is no fault.
         ended: Called each time the episode gets an outcome.
 
     Attributes:
@@ -26,8 +27,9 @@ class Lifecycle:
         ended_at: Unix time in seconds of its end.
     """
 
-    def __init__(self, clock: Clock, ended: Callable[[Outcome], None]):
+    def __init__(self, clock: Clock, ended: Callable[[Outcome], None], *, scored: bool):
         self._clock = clock
+        self._scored = scored
         self._ended = ended
         self.status: Status = "opening"
         self._reset()
@@ -55,13 +57,18 @@ class Lifecycle:
         self.become("opening")
         self._reset()
 
-    def end(self, outcome: Outcome, *, to_score: bool) -> None:
+    def end(self, status: Status, reason: Reason, message: str, *, fault: FaultOwner | None = None) -> None:
         """Give the episode an outcome, unless it has one already, or is about to get one.
 
-        Args:
-            outcome: How it ends.
-            to_score: Whether its final state is scored first, if it was running and no fault ends it.
+        If its final state is to be scored, it gets the outcome after that.
         """
+        self._end(Outcome(status=status, reason=reason, message=message, fault=fault), to_score=self._scored)
+
+    def break_off(self, outcome: Outcome) -> None:
+        """Give the episode the outcome of a fault, unless it has one already. Its final state is not scored."""
+        self._end(outcome, to_score=False)
+
+    def _end(self, outcome: Outcome, *, to_score: bool) -> None:
         if self.over is None:
             if to_score and self.status == "running" and outcome.fault is None:
                 self.ending = outcome

@@ -1,0 +1,254 @@
+"""One run of an episode, from a reset to the next one: its environment, and what is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from envport.episodes.context import EpisodeContext
+from envport.episodes.faults import Fault, close_worker
+from envport.episodes.lifecycle import Lifecycle
+from envport.episodes.play import CallResult, PlayRecord
+from envport.episodes.requests import EpisodeStart
+from envport.episodes.scoring import score_final_state
+from envport.errors import EnvportError, EpisodeFailed, InvalidArguments, InvalidRequest, ToolError, WorkerLost
+from envport.registry import EnvironmentDefinition
+from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
+from envport.telemetry.subject import EpisodeSubject
+from envport.telemetry.tracing import annotate
+from envport.tools.content import observe, text_observation, told_of_its_end
+from envport.types import LegalCall, Observation, Task, Trajectory
+
+__all__ = ["EpisodeRun"]
+
+
+class EpisodeRun:
+    """One run of an episode. A reset makes a new one.
+
+    Args:
+        spec: The environment.
+        subject: The episode, for logs.
+        life: The status of the episode, which a run changes when it begins and when it ends.
+        start: Its task and seed.
+        context: What all episodes of the table share.
+
+    Attributes:
+        start: Its task and seed.
+        first_observation: The first observation.
+        record: What is counted and recorded of its calls.
+        scoring: Whether the final state is being scored.
+    """
+
+    def __init__(
+        self,
+        spec: EnvironmentDefinition,
+        subject: EpisodeSubject,
+        life: Lifecycle,
+        start: EpisodeStart,
+        context: EpisodeContext,
+    ):
+        self.start = start
+        self.first_observation = Observation()
+        self.record = PlayRecord(subject.episode_id, context.trajectories)
+        self.scoring = False
+        self._spec = spec
+        self._subject = subject
+        self._life = life
+        self._clock = context.clock
+        self._limits = context.limits
+        self._started_at = context.clock.monotonic()
+        self._worker: Worker | None = None
+
+    @property
+    def holds_environment(self) -> bool:
+        """Whether its environment has not been freed."""
+        return self._worker is not None
+
+    async def begin(self, runtime: Runtime, secrets: Mapping[str, str], on_lost: Callable[[WorkerLost], None]) -> None:
+        """Make the environment and reset it.
+
+        Args:
+            runtime: What runs the environment.
+            secrets: Secrets for the environment.
+            on_lost: Called if the environment is lost between two calls.
+
+        Raises:
+            InvalidRequest: The environment refused the task or seed; the episode has ended as failed.
+            EpisodeFailed: The environment broke; the episode has ended as failed.
+        """
+        task = self.start.task
+        annotate({"envport.task.split": self.start.split, "envport.task.id": task.id if task is not None else None})
+        try:
+            self._worker = await runtime.open(self._spec, self._limits.bounds(self._spec), on_lost)
+            first = await self._worker.reset(seed=self.start.seed, task=task, secrets=secrets)
+        except ToolError as refused:
+            # As an observation, so that the text has no characters that JSON cannot carry.
+            why = text_observation(str(refused)).text
+            self._life.end("failed", "refused", f"The environment refused to begin: {why}", fault="environment")
+            raise InvalidRequest(why) from None
+        except (Exception, SystemExit) as error:
+            raise self._broken(Fault.of(error).before_play(), "while it was being reset") from None
+        if self._life.status == "opening":
+            self._life.become("running")
+        self.first_observation = _shown_first(task, first)
+        self._started_at = self._clock.monotonic()
+        await self.record.begin(self.first_observation)
+
+    async def step(
+        self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None, *, reward_in_meta: bool
+    ) -> CallResult:
+        """Call a tool.
+
+        Args:
+            tool: Name of the tool.
+            arguments: The arguments as parsed JSON.
+            progress: Where the tool's progress goes.
+            reward_in_meta: Whether the player may be shown the reward.
+
+        Raises:
+            InvalidArguments: The arguments break the schema; the environment was not touched.
+            EpisodeFailed: The environment broke; the episode has ended as failed.
+        """
+        assert self._worker is not None
+        started_at, began = self._clock.time(), self._clock.monotonic()
+        error: EnvportError | None = None
+        try:
+            result = await self._worker.call(tool, arguments, progress)
+        except InvalidArguments as refused:
+            self.record.errors += 1
+            await self.record.record(tool, arguments, _said(refused), started_at, error=refused.code)
+            raise
+        except ToolError as refused:
+            self.record.errors += 1
+            error, result = refused, _said(refused)
+        except (Exception, SystemExit) as broken:
+            fault, where = Fault.of(broken), f"in tool {tool!r}"
+            if fault.owner != "player":
+                seconds = self._clock.monotonic() - began
+                try:
+                    nothing = StepResult(Observation())
+                    await self.record.record(tool, arguments, nothing, started_at, seconds, EpisodeFailed.code)
+                finally:
+                    raise self._broken(fault, where) from None
+            self.break_off(fault, where)
+            error = fault.told()
+            result = _said(error)
+        seconds = self._clock.monotonic() - began
+        self.record.count(result.reward, seconds)
+        result = self._end_if_over(tool, result)
+        await self.record.record(tool, arguments, result, started_at, seconds, error.code if error else None)
+        return CallResult(
+            observation=result.observation,
+            step=self.record.steps,
+            is_error=error is not None,
+            reward=result.reward,
+            terminated=result.terminated,
+            truncated=result.truncated,
+            outcome=self._life.over,
+            reward_in_meta=reward_in_meta,
+        )
+
+    async def legal_calls(self) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say.
+
+        Raises:
+            EpisodeFailed: The environment broke; the episode has ended as failed.
+        """
+        assert self._worker is not None
+        try:
+            return await self._worker.legal_calls()
+        except (Exception, SystemExit) as error:
+            raise self._broken(Fault.of(error), "in legal_calls()") from None
+
+    def check_time(self) -> bool:
+        """Truncate the episode if its time is over, and return whether it was. A running call continues."""
+        limit = self._limits.seconds(self._spec)
+        if limit is None or self._life.status != "running" or self._clock.monotonic() - self._started_at < limit:
+            return False
+        self._life.end("truncated", "time_limit", f"It was truncated at its limit of {limit:g} s.")
+        return True
+
+    def break_off(self, fault: Fault, where: str) -> None:
+        """End the episode as failed.
+
+        Args:
+            fault: The fault.
+            where: What the environment was doing, for the log.
+        """
+        fault.log(self._subject, where)
+        self._life.break_off(fault.outcome)
+
+    async def close(self, trajectory: Callable[[], Awaitable[Trajectory]]) -> None:
+        """Score the final state, if that is due, and free the environment.
+
+        Args:
+            trajectory: Reads the trajectory.
+        """
+        if self._life.ending is not None:
+            await self._score(trajectory)
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await close_worker(worker, self._subject, self._life.outcome)
+
+    async def _score(self, trajectory: Callable[[], Awaitable[Trajectory]]) -> None:
+        assert self._worker is not None
+        seconds = self._limits.bounds(self._spec).score_seconds
+        self.scoring = True
+        try:
+            score = await score_final_state(self._spec, self._worker, self.start.task, trajectory, seconds)
+        except (Exception, SystemExit) as error:
+            fault = Fault.of(error)
+            fault.log(self._subject, "while its final state was scored")
+            self._life.scored(fault.outcome)
+        else:
+            self.record.take_score(score)
+            self._life.scored(None)
+        finally:
+            self.scoring = False
+            self._life.give_up()
+
+    def _broken(self, fault: Fault, where: str) -> EpisodeFailed:
+        self.break_off(fault, where)
+        return fault.raised()
+
+    def _end_if_over(self, tool: str, result: StepResult) -> StepResult:
+        """End the episode if the step ended it. Returns the result as the player is told of it."""
+        life = self._life
+        if life.status == "failed":
+            return result
+        counted, limit = self.record.counted, self._spec.prototype.max_steps
+        if result.terminated:
+            life.end("terminated", "terminated", f"It terminated after {counted}.")
+        elif result.truncated:
+            life.end("truncated", "truncated", f"It was truncated after {counted}.")
+        elif limit is not None and self.record.steps >= limit:
+            life.end("truncated", "step_limit", f"It was truncated at its limit of {counted}.")
+            return self._cut_off(tool, result)
+        elif life.over is not None and life.over.status == "truncated":
+            # The time limit was reached while the call was running.
+            return self._cut_off(tool, result)
+        return result
+
+    def _cut_off(self, tool: str, result: StepResult) -> StepResult:
+        """The result of the call at which a limit ended the episode. The environment does not know of that limit."""
+        assert self._life.over is not None
+        words = f"The episode is over. {self._life.over.message}"
+        more_keys = self._spec.tools[tool].more_keys
+        return replace(
+            result, truncated=True, observation=told_of_its_end(result.observation, words, more_keys=more_keys)
+        )
+
+
+def _shown_first(task: Task | None, observation: Observation) -> Observation:
+    """The first observation, with the prompt in front if that is more than text: every player gets to see it there."""
+    if task is None or isinstance(task.prompt, str):
+        return observation
+    return observation.model_copy(update={"content": (*task.prompt, *observation.content)})
+
+
+def _said(refused: EnvportError) -> StepResult:
+    said = text_observation(str(refused))
+    # The runtime has made it an observation.
+    more = refused.content if isinstance(refused, ToolError) else None
+    return StepResult(observe([said, more]) if more is not None else said)
