@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from envport.access import Access, HostPolicy, Principal
 from envport.access import Scope as AccessScope
 from envport.clock import Clock
+from envport.definition import EnvironmentDefinition
 from envport.environment import RuntimeKind
 from envport.episodes import Episodes, EpisodeTable, Limits, WatchedTable
 from envport.errors import ConfigurationError, PermissionDenied, Unauthenticated
@@ -22,7 +23,6 @@ from envport.http.problems import problem
 from envport.http.routes import METRICS, PRINCIPAL_KEY, PROBES, ControlPlane, control_plane
 from envport.mcp.surface import EPISODE_HEADER, Endpoint, McpSurface
 from envport.metrics import Metrics
-from envport.registry import EnvironmentDefinition
 from envport.surfaces import MAX_BODY, MountedSurfaces, SurfaceFactory
 from envport.telemetry.subject import principal_at_hand
 from envport.telemetry.tracing import caller_joined

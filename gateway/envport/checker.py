@@ -22,9 +22,10 @@ from pydantic import TypeAdapter, ValidationError
 from referencing.jsonschema import EMPTY_REGISTRY
 
 from envport.check_report import CheckReport
+from envport.definition import EnvironmentDefinition
 from envport.environment import Environment
 from envport.errors import InvalidArguments, InvalidEnvironment, InvalidRequest, ToolError
-from envport.registry import EnvironmentDefinition, load
+from envport.registry import load
 from envport.runtimes import StepResult, Worker, limits_kept_by, runtime_for
 from envport.tools.sampling import ArgumentSampler
 from envport.tools.schema import ToolSpec, tools_of

@@ -22,10 +22,10 @@ from envport.app import Gateway
 from envport.cluster.settings import ClusterSettings
 from envport.cluster.table import ClusterTable
 from envport.collecting import collecting_by_the_clock
+from envport.definition import EnvironmentDefinition
 from envport.environment import RuntimeKind
 from envport.episodes import EpisodeTable, Limits
 from envport.errors import ConfigurationError, InvalidAccess
-from envport.registry import EnvironmentDefinition
 from envport.runtimes.descriptors import allow_descriptors
 from envport.secrecy import hide_memory
 from envport.surfaces import MAX_BODY, installed_surfaces

@@ -25,10 +25,10 @@ import uvloop
 
 from envport.bench.processes import below, cpu_seconds, memory_kb, require_linux
 from envport.bench.workloads import SandboxedWorkload, Workload
+from envport.definition import EnvironmentDefinition
 from envport.environment import RuntimeKind
 from envport.episodes import Episode, Episodes, Limits, OpenRequest
 from envport.errors import EpisodeFailed
-from envport.registry import EnvironmentDefinition
 from envport.types import Choice
 
 __all__ = ["Figure", "RuntimesPlan", "measure"]

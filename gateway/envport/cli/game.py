@@ -13,6 +13,7 @@ from mcp import MCPError
 from envport.access import ANYONE
 from envport.cli.probe import mcp_client
 from envport.client import AsyncClient
+from envport.definition import EnvironmentDefinition
 from envport.episodes import Episode, Episodes, OpenRequest
 from envport.errors import (
     EpisodeFailed,
@@ -22,7 +23,6 @@ from envport.errors import (
     UnknownEpisode,
     error_from_code,
 )
-from envport.registry import EnvironmentDefinition
 from envport.tools.content import text_observation
 from envport.types import Choice, EpisodeInfo, Observation, OpenedEpisode
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envport.classes import installed
+from envport.definition import EnvironmentDefinition
 from envport.environment_file import EnvironmentFile
 from envport.errors import EnvportError, InvalidEnvironment
 from envport.references import ParsedReference
-from envport.registry import EnvironmentDefinition, load
+from envport.registry import load
 
 __all__ = ["Unloadable", "load_environment", "load_installed", "load_served", "with_file"]
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any
 
+from envport.definition import EnvironmentDefinition
 from envport.episodes import Limits
 from envport.errors import ConfigurationError
-from envport.registry import EnvironmentDefinition
 from envport.runtimes.origin import Origin
 
 __all__ = ["ClusterSettings"]

@@ -32,9 +32,9 @@ from envport.cluster.messages import (
     ResetMessage,
     TrajectoryMessage,
 )
+from envport.definition import EnvironmentDefinition, served
 from envport.episodes import CallResult, Found, Limits, Opening, OpenRequest, Preparation, whose
 from envport.errors import AtCapacity, Draining, EnvportError, EpisodeFailed, UnknownEpisode
-from envport.registry import EnvironmentDefinition, served
 from envport.runtimes import ProgressSink
 from envport.types import Choice, EpisodeInfo, LegalCall, Outcome, Trajectory
 

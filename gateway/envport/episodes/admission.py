@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from envport.definition import EnvironmentDefinition
 from envport.episodes.limits import Limits
 from envport.errors import AtCapacity, Draining
-from envport.registry import EnvironmentDefinition
 
 __all__ = ["Admission"]
 

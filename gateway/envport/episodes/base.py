@@ -7,11 +7,11 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from envport.definition import EnvironmentDefinition
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
 from envport.episodes.requests import OpenRequest
-from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink
 from envport.tools.toolset import Toolset
 from envport.types import Choice, EpisodeInfo, LegalCall, Observation, Task, Trajectory

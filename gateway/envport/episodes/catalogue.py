@@ -6,8 +6,8 @@ from typing import Any
 
 import anyio.lowlevel
 
+from envport.definition import EnvironmentDefinition
 from envport.episodes.limits import Limits
-from envport.registry import EnvironmentDefinition
 from envport.types import EnvironmentInfo, EpisodeLimits, Split, TaskPage
 
 __all__ = ["environment_info", "task_page"]

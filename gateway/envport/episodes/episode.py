@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 
+from envport.definition import EnvironmentDefinition
 from envport.environment import Environment
 from envport.episodes.callers import Turn
 from envport.episodes.context import EpisodeContext
@@ -26,7 +27,6 @@ from envport.errors import (
     UnknownTool,
     WorkerLost,
 )
-from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink, Runtime
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.types import EpisodeInfo, FaultOwner, LegalCall, Observation, Outcome, Reason, Status, Trajectory

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from envport.definition import EnvironmentDefinition
 from envport.errors import ConfigurationError
-from envport.registry import EnvironmentDefinition
 from envport.runtimes import Bounds
 
 __all__ = ["Limits"]

@@ -10,8 +10,8 @@ from typing import Literal
 import anyio
 
 from envport.clock import Clock
+from envport.definition import EnvironmentDefinition
 from envport.errors import EnvportError
-from envport.registry import EnvironmentDefinition
 
 __all__ = ["Preparation", "Readiness"]
 

@@ -12,8 +12,8 @@ from types import NoneType
 
 from pydantic import ValidationError
 
+from envport.definition import EnvironmentDefinition
 from envport.errors import EpisodeFailed, InvalidEnvironment, InvalidRequest
-from envport.registry import EnvironmentDefinition
 from envport.tools.toolset import Toolset
 from envport.types import Choice, Task
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from envport.definition import EnvironmentDefinition
 from envport.episodes.context import EpisodeContext
 from envport.episodes.faults import Fault, close_worker
 from envport.episodes.lifecycle import Lifecycle
@@ -13,7 +14,6 @@ from envport.episodes.play import CallResult, PlayRecord
 from envport.episodes.requests import EpisodeStart
 from envport.episodes.scoring import score_final_state
 from envport.errors import EnvportError, EpisodeFailed, InvalidArguments, InvalidRequest, ToolError, WorkerLost
-from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject
 from envport.telemetry.tracing import annotate

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from envport.registry import EnvironmentDefinition
+from envport.definition import EnvironmentDefinition
 from envport.runtimes import SCORING, Worker, contained, overdue, reward_of
 from envport.scoring import Scorer
 from envport.types import Task, Trajectory

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 
 from envport.clock import Clock, SystemClock
+from envport.definition import EnvironmentDefinition, served
 from envport.environment import RuntimeKind
 from envport.episodes.admission import Admission
 from envport.episodes.background import Background
@@ -27,7 +28,6 @@ from envport.episodes.requests import OpenRequest, resolve, resolve_reset
 from envport.episodes.states import GONE
 from envport.episodes.watched import EpisodeObserver, Unobserved
 from envport.errors import EpisodeFailed, UnknownEpisode
-from envport.registry import EnvironmentDefinition, served
 from envport.runtimes import ProgressSink, Runtime, kind_for, limits_kept_by, runtime_for
 from envport.telemetry.subject import EpisodeSubject
 from envport.trajectories import MemoryTrajectories, TrajectoryStore

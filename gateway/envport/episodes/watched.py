@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from envport.clock import Clock, SystemClock
+from envport.definition import EnvironmentDefinition
 from envport.episodes.base import EpisodeTable, Found, Opening
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
 from envport.episodes.requests import OpenRequest
 from envport.errors import AtCapacity, EnvportError, ToolError
-from envport.registry import EnvironmentDefinition
 from envport.runtimes import ProgressSink
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
 from envport.telemetry.tracing import OpenSpan, begin_span

@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, Strict
 from starlette.responses import PlainTextResponse
 
 from envport.access import ANYONE, Access, Principal
+from envport.definition import EnvironmentDefinition
 from envport.episodes import EpisodeTable, Opening, OpenRequest, environment_info, task_page, while_connected
 from envport.episodes.requests import MAX_LABEL, MAX_LABELS
 from envport.errors import AtCapacity, EpisodeFailed, InvalidRequest, UnknownEnvironment, UnknownEpisode
 from envport.http.problems import ANYWHERE, add_error_handlers, describe_refusals, refusals
-from envport.registry import EnvironmentDefinition
 from envport.types import (
     Choice,
     EnvironmentInfo,

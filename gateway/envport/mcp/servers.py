@@ -15,6 +15,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
 from envport.blocks import ContentBlock
+from envport.definition import EnvironmentDefinition
 from envport.environment import ToolHints
 from envport.episodes import EpisodeTable, Found, Opening, OpenRequest, while_connected
 from envport.errors import (
@@ -29,7 +30,6 @@ from envport.mcp.exact import ExactResults, Listing
 from envport.mcp.players import FixedEpisode, PlayerOf, SessionEpisodes
 from envport.mcp.progress import playing, receiving
 from envport.mcp.results import opening_blocks, prompt_messages, tool_error, tool_result
-from envport.registry import EnvironmentDefinition
 from envport.telemetry.mcp_server import WhenTraced
 from envport.tools.arguments import schema_problems
 from envport.tools.toolset import EPISODE_ID, START_EPISODE, Toolset

@@ -11,12 +11,12 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 
 from envport.access import ANYONE
+from envport.definition import EnvironmentDefinition
 from envport.environment import RuntimeKind
 from envport.episodes import Episodes, EpisodeTable, Limits, OpenRequest, WatchedTable, resolve
 from envport.mcp.draining import Exchange, StandardInput, end_on_sigterm
 from envport.mcp.players import FixedEpisode, Player
 from envport.mcp.servers import FixedServer, SharedServer
-from envport.registry import EnvironmentDefinition
 from envport.types import Choice
 
 __all__ = ["serve_stdio"]

@@ -22,13 +22,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from envport.access import Principal
+from envport.definition import EnvironmentDefinition
 from envport.episodes import EpisodeTable, Found
 from envport.errors import UnknownEpisode
 from envport.mcp.exact import SameBytes
 from envport.mcp.players import PLAYER_KEY, Player, player_of_request
 from envport.mcp.servers import EpisodeServer, GoneServer, SharedServer
 from envport.mcp.sessions import Sessions, refusal
-from envport.registry import EnvironmentDefinition
 
 __all__ = ["EPISODE_HEADER", "Endpoint", "McpSurface"]
 

@@ -12,9 +12,9 @@ from typing import Any, Protocol, cast
 
 from pydantic_core import to_jsonable_python
 
+from envport.definition import EnvironmentDefinition
 from envport.environment import Progress
 from envport.errors import ToolError, WorkerLost
-from envport.registry import EnvironmentDefinition
 from envport.tools.content import observe
 from envport.types import LegalCall, Observation, Step, Task
 

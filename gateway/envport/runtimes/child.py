@@ -23,9 +23,9 @@ from typing import Any, NoReturn
 from pydantic_core import to_jsonable_python
 
 from envport.blocks import text_block
+from envport.definition import EnvironmentDefinition
 from envport.environment import Environment, tool
 from envport.errors import InvalidArguments, ToolError, UpstreamLost
-from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import StepResult, first_observation, legal_calls_of, reward_of
 from envport.runtimes.frames import Frames, encode
 from envport.runtimes.instance import Instance, Work

@@ -19,8 +19,8 @@ from typing import IO, Any
 import anyio
 import anyio.to_thread
 
+from envport.definition import EnvironmentDefinition
 from envport.errors import ConfigurationError, InvalidEnvironment, WorkerLost
-from envport.registry import EnvironmentDefinition
 from envport.runtimes.episode_process import EpisodeProcess
 from envport.runtimes.frames import MAX_PACKET
 from envport.runtimes.origin import Origin

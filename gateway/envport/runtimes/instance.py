@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from envport.definition import EnvironmentDefinition
 from envport.player_code import PlayerCode
-from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import ProgressSink
 from envport.types import Task
 

@@ -15,10 +15,10 @@ import anyio
 import anyio.to_thread
 from pydantic_core import to_jsonable_python
 
+from envport.definition import EnvironmentDefinition
 from envport.environment import Environment
 from envport.errors import ConfigurationError, WorkerLost
 from envport.player_code import require_player_code
-from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import (
     NO_SECRETS,
     UNBOUNDED,

@@ -15,9 +15,9 @@ from typing import Any, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from envport.definition import EnvironmentDefinition
 from envport.environment import Environment
 from envport.errors import ConfigurationError, EnvironmentNotFound, InvalidEnvironment, InvalidOption
-from envport.registry import EnvironmentDefinition
 from envport.scoring import Scorer
 
 __all__ = ["Origin"]

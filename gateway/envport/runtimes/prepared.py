@@ -10,9 +10,9 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
 
+from envport.definition import EnvironmentDefinition
 from envport.environment import Environment
 from envport.errors import InvalidEnvironment, WorkerLost
-from envport.registry import EnvironmentDefinition
 from envport.runtimes.instance import Work
 from envport.runtimes.own_task import OwnTask
 from envport.runtimes.own_thread import OwnThread

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import anyio.to_thread
 
+from envport.definition import EnvironmentDefinition
 from envport.environment import Environment
 from envport.errors import InvalidArguments, ToolError, UpstreamLost, WorkerLost
-from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import NO_SECRETS, UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, legal_calls_of
 from envport.runtimes.cgroups import ControlGroups
 from envport.runtimes.descriptors import allow_descriptors

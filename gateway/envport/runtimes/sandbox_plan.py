@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from envport.definition import EnvironmentDefinition
 from envport.environment import Environment
 from envport.errors import ConfigurationError
-from envport.registry import EnvironmentDefinition
 from envport.runtimes.origin import Origin
 from envport.secrecy import without_secrets
 

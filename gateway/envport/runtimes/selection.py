@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from envport.definition import EnvironmentDefinition
 from envport.environment import RuntimeKind
 from envport.errors import ConfigurationError
-from envport.registry import EnvironmentDefinition
 from envport.runtimes.base import Runtime
 from envport.runtimes.local import InlineRuntime, ThreadRuntime
 

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from envport.registry import EnvironmentDefinition
+from envport.definition import EnvironmentDefinition
 from envport.runtimes.child import rehearse, settle_in, work
 from envport.runtimes.frames import MAX_PACKET, STDERR_TAIL
 from envport.runtimes.origin import Origin
