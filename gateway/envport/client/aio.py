@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import httpx2
 
@@ -154,11 +154,8 @@ class AsyncClient:
     async def _send(self, call: Call[ResultT]) -> ResultT:
         try:
             response = await self._http.request(
-                call.method, call.path, json=call.json, params=call.params, timeout=self._timeout_of(call)
+                call.method, call.path, json=call.json, params=call.params, timeout=call.timeout(self._timeout)
             )
         except httpx2.HTTPError as error:
             raise GatewayUnreachable(f"no answer from {self.url}: {error or type(error).__name__}") from error
         return call.read(str(response.url), response.status_code, response.content)
-
-    def _timeout_of(self, call: Call[Any]) -> httpx2.Timeout:
-        return httpx2.Timeout(self._timeout, read=None if call.patient else self._timeout)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import httpx2
 from pydantic import TypeAdapter, ValidationError
 
 from envport.client.addresses import environment_path, episode_path
@@ -38,6 +39,14 @@ class Call(Generic[ResultT]):
     json: dict[str, Any] | None = field(default=None, repr=False)
     params: dict[str, Any] = field(default_factory=dict[str, Any])
     patient: bool = False
+
+    def timeout(self, seconds: float) -> httpx2.Timeout:
+        """How long to wait for it.
+
+        Args:
+            seconds: How long to wait for a connection, and for an answer unless the call is patient.
+        """
+        return httpx2.Timeout(seconds, read=None if self.patient else seconds)
 
     def read(self, url: str, status: int, body: bytes) -> ResultT:
         """The result, or the gateway's error.
