@@ -34,6 +34,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+_Owner = Literal["player", "environment", "infrastructure"]
+
 __all__ = [
     "AtCapacity",
     "CallerLeft",
@@ -194,13 +196,15 @@ class EpisodeOver(RequestError):
     Args:
         message: How it ended.
         fault: Who owns the fault that ended it, if there was one; see `envport.types.FaultOwner`.
+        reason: Why a fault ended it; see `envport.types.Reason`. `None` if it is not known.
     """
 
     code = "episode_over"
 
-    def __init__(self, message: str = "", fault: Literal["player", "environment", "infrastructure"] | None = None):
+    def __init__(self, message: str = "", fault: _Owner | None = None, reason: str | None = None):
         super().__init__(message)
-        self.fault: Literal["player", "environment", "infrastructure"] | None = fault
+        self.fault: _Owner | None = fault
+        self.reason: str | None = reason
 
 
 class EpisodeBusy(RequestError):
@@ -275,13 +279,20 @@ class EpisodeFailed(EnvportError):
     Args:
         message: What happened.
         fault: Who owns the fault; see `envport.types.FaultOwner`.
+        reason: Why it ended; see `envport.types.Reason`. `None` if it is not known.
     """
 
     code = "episode_failed"
 
-    def __init__(self, message: str = "", fault: Literal["environment", "infrastructure"] = "environment"):
+    def __init__(
+        self,
+        message: str = "",
+        fault: Literal["environment", "infrastructure"] = "environment",
+        reason: str | None = None,
+    ):
         super().__init__(message)
         self.fault: Literal["environment", "infrastructure"] = fault
+        self.reason: str | None = reason
 
 
 class WorkerLost(EnvportError):
@@ -302,12 +313,12 @@ class WorkerLost(EnvportError):
         message: str,
         reason: Literal["worker_lost", "deadline", "out_of_memory"] = "worker_lost",
         *,
-        fault: Literal["player", "environment", "infrastructure"] = "environment",
+        fault: _Owner = "environment",
         signal_name: str | None = None,
         stderr: str = "",
     ):
         super().__init__(message)
-        self.fault: Literal["player", "environment", "infrastructure"] = fault
+        self.fault: _Owner = fault
         self.reason: Literal["worker_lost", "deadline", "out_of_memory"] = reason
         self.signal_name = signal_name
         self.stderr = stderr
@@ -341,8 +352,8 @@ def error_from_code(code: str, message: str, **fields: Any) -> EnvportError:
     Args:
         code: The `code` of the error's class; an unknown one gives a plain `RequestError`.
         message: The gateway's message.
-        **fields: The other fields of the error. `retry_after` and `limit` are those of `AtCapacity`, `fault` is that
-            of `EpisodeFailed` and `EpisodeOver`.
+        **fields: The other fields of the error. `retry_after` and `limit` are those of `AtCapacity`, `fault` and
+            `reason` those of `EpisodeFailed` and `EpisodeOver`.
     """
     cls = _tree(EnvportError).get(code, RequestError)
     if cls is AtCapacity:
@@ -350,9 +361,10 @@ def error_from_code(code: str, message: str, **fields: Any) -> EnvportError:
     if issubclass(cls, AtCapacity):
         return cls(message, float(fields.get("retry_after", 1.0)))
     if cls is EpisodeOver:
-        return EpisodeOver(message, fields.get("fault"))
-    if cls is EpisodeFailed and fields.get("fault") == "infrastructure":
-        return EpisodeFailed(message, "infrastructure")
+        return EpisodeOver(message, fields.get("fault"), fields.get("reason"))
+    if cls is EpisodeFailed:
+        owner = "infrastructure" if fields.get("fault") == "infrastructure" else "environment"
+        return EpisodeFailed(message, owner, fields.get("reason"))
     if cls is MissingExtra:
         return ConfigurationError(message)
     return cls(message)

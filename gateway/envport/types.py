@@ -66,6 +66,7 @@ Reason = Literal[
     "upstream",
     "refused",
     "shutdown",
+    "unreachable",
 ]
 """Why an episode ended."""
 
@@ -89,6 +90,7 @@ The owner by reason; every reason that is not here is no fault:
 | `worker_lost`, because no worker could be made, or a machine or the maker of workers was lost | `infrastructure` |
 | `upstream`: a system that the environment uses failed | `infrastructure` |
 | `shutdown`: the gateway was stopped | `infrastructure` |
+| `unreachable`: the gateway gave no answer; as its clients tell, for the gateway itself cannot | `infrastructure` |
 
 `expired` is no fault: nobody called a tool for a long time. So a player that stops in silence cannot make its episode
 one that does not count.

@@ -3,46 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast, get_args
 
-from envport.errors import EpisodeFailed, EpisodeOver
-from envport.types import EpisodeInfo, Outcome
+from envport.errors import EpisodeFailed, EpisodeOver, GatewayUnreachable
+from envport.types import EpisodeInfo, FaultOwner, Outcome, Reason
 
 __all__ = ["RolloutScore", "lost_to"]
 
-_LOST_TO_ENVIRONMENT = Outcome(
-    status="failed",
-    reason="environment_error",
-    message="The environment failed. This is a fault of the environment, not of the player.",
-    fault="environment",
-)
-_LOST_TO_INFRASTRUCTURE = Outcome(
-    status="failed",
-    reason="worker_lost",
-    message="The episode was lost. This is a fault of the infrastructure, not of the player.",
-    fault="infrastructure",
-)
-
-
-_FAILED = Outcome(
-    status="failed",
-    reason="worker_lost",
-    message="The code that it ran for its player was the cause, so this counts as a failure of the player.",
-    fault="player",
-)
+_MESSAGES: dict[FaultOwner, str] = {
+    "player": "The code that it ran for its player was the cause, so this counts as a failure of the player.",
+    "environment": "The environment failed. This is a fault of the environment, not of the player.",
+    "infrastructure": "The episode was lost. This is a fault of the infrastructure, not of the player.",
+}
 
 
 def lost_to(error: BaseException) -> Outcome:
     """The outcome of an episode that an error cut short, as far as its player knows.
 
     Args:
-        error: The gateway's `EpisodeFailed` or `EpisodeOver`, which name the owner of the fault. Any other error comes
-            from the way to the gateway, or from the bridge.
+        error: The gateway's `EpisodeFailed` or `EpisodeOver`, which name the fault's owner and the reason. Any other
+            error comes from the way to the gateway, or from the bridge.
     """
-    owner = error.fault if isinstance(error, EpisodeFailed | EpisodeOver) else None
-    if owner == "player":
-        return _FAILED
-    return _LOST_TO_ENVIRONMENT if owner == "environment" else _LOST_TO_INFRASTRUCTURE
+    owner: FaultOwner = "infrastructure"
+    reason: Reason = "unreachable" if isinstance(error, GatewayUnreachable) else "worker_lost"
+    if isinstance(error, EpisodeFailed | EpisodeOver):
+        owner = error.fault or owner
+        if error.reason in get_args(Reason):
+            reason = cast("Reason", error.reason)
+        elif owner == "environment":
+            # A gateway that gives no reason.
+            reason = "environment_error"
+    return Outcome(status="failed", reason=reason, message=_MESSAGES[owner], fault=owner)
 
 
 @dataclass

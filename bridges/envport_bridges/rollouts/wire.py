@@ -124,7 +124,7 @@ def _reply(result: dict[str, Any]) -> CallReply:
     is_error = bool(result.get("isError"))
     if is_error and (code := meta.get("envport/error")):
         text = "\n".join(str(block.get("text", "")) for block in result.get("content") or ())
-        raise error_from_code(code, text, fault=meta.get("envport/fault"))
+        raise error_from_code(code, text, fault=meta.get("envport/fault"), reason=meta.get("envport/outcome"))
     return CallReply(
         content=result.get("content") or (),
         structured=result.get("structuredContent"),

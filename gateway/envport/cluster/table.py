@@ -226,6 +226,7 @@ class ClusterTable:
                 f"{_LOST} The episode has ended. This is a fault of the infrastructure, not of your call. "
                 "Start a new episode.",
                 "infrastructure",
+                "worker_lost",
             ) from None
 
     def _lost(self, handle: str, route: Route) -> EpisodeInfo:

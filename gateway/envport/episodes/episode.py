@@ -349,6 +349,7 @@ class Episode:
             f"The episode is over and takes no more calls. {how} To play on, start a new one: call start_episode "
             "where the tool list has it, or ask whoever gave you this address to open another episode.",
             over.fault if over is not None else None,
+            over.reason if over is not None and over.fault is not None else None,
         )
 
     def _unknown(self, tool: str) -> str:
@@ -363,6 +364,7 @@ class Episode:
                 "The gateway was shut down, and the episode ended with it. This is not the fault of your call. Start "
                 "a new episode when the gateway runs again, or ask whoever gave you this address to open another one.",
                 "infrastructure",
+                "shutdown",
             )
         if self.status in GONE:
             raise UnknownEpisode

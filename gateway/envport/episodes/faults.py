@@ -69,6 +69,7 @@ class Fault:
             f"{self.what} The episode has ended. This is a fault of the {self.owner}, not of your call. "
             "Start a new episode.",
             self.owner,
+            self.reason,
         )
 
     def told(self) -> ToolError:

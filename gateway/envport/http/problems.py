@@ -57,6 +57,7 @@ class ProblemDetail(BaseModel):
     message: str = Field(description="What was wrong and what is allowed, for people to read.")
     retry_after: float | None = Field(None, description="Seconds to wait before trying again. With 503 only.")
     fault: FaultOwner | None = Field(None, description="Who owns the fault that ended the episode.")
+    reason: str | None = Field(None, description="Why the episode ended, with `fault`.")
 
 
 class Problem(BaseModel):
@@ -140,6 +141,8 @@ def problem(error: EnvportError) -> JSONResponse:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
     if isinstance(error, EpisodeFailed | EpisodeOver) and error.fault is not None:
         body["fault"] = error.fault
+        if error.reason is not None:
+            body["reason"] = error.reason
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, PermissionDenied):

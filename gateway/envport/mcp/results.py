@@ -59,6 +59,8 @@ def tool_error(error: EnvportError, before: Sequence[ContentBlock] = ()) -> dict
     meta = {"envport/error": error.code}
     if isinstance(error, EpisodeFailed | EpisodeOver) and error.fault is not None:
         meta["envport/fault"] = error.fault
+        if error.reason is not None:
+            meta["envport/outcome"] = error.reason
     return {
         "content": [*_introduced(before, [text_block(str(error))])],
         "isError": True,

@@ -1,0 +1,92 @@
+"""Why an episode was lost is told to the trainer in the gateway's own words."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+from harness import running
+
+from envport import Environment, Task, UpstreamLost, tool
+from envport.errors import EpisodeFailed
+from envport.registry import EnvironmentDefinition
+from envport.types import FaultOwner, Reason
+from envport_bridges.rollouts import Rollouts
+from envport_bridges.rollouts.connection import _connections
+from envport_bridges.trl import EnvironmentSpec
+
+How = Literal["raise", "exit", "hang", "upstream"]
+
+
+class Breaking(Environment):
+    """Breaks as it is told."""
+
+    runtime = "process"
+    call_seconds = 0.3
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return "ready"
+
+    @tool
+    def break_by(self, how: How) -> str:
+        """Break."""
+        if how == "exit":
+            os._exit(3)
+        if how == "hang":
+            time.sleep(60)
+        raise UpstreamLost("gone") if how == "upstream" else RuntimeError("broken")
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[str]:
+    with running(EnvironmentDefinition("breaking", Breaking)) as gateway:
+        yield f"{gateway.url}/environments/breaking"
+    while _connections:
+        _connections.popitem()[1].stop()
+
+
+EXPECTED: list[tuple[How, Reason, FaultOwner]] = [
+    ("raise", "environment_error", "environment"),
+    ("exit", "worker_lost", "environment"),
+    ("hang", "deadline", "environment"),
+    ("upstream", "upstream", "infrastructure"),
+]
+
+
+@pytest.mark.parametrize("where", ["here", "at a gateway"])
+@pytest.mark.parametrize(("how", "reason", "owner"), EXPECTED)
+def test_an_environment_has_the_reason(served: str, where: str, how: How, reason: Reason, owner: FaultOwner):
+    spec = EnvironmentSpec(f"{__file__}:Breaking" if where == "here" else served, num_tasks=1)
+    environment = spec.environment_factory()
+    environment.reset(**spec.train_dataset[0])
+    with pytest.raises(EpisodeFailed):
+        environment.break_by(how=how)
+    assert (environment.outcome.reason, environment.outcome.fault, environment.score) == (reason, owner, None)
+
+
+@pytest.mark.parametrize(("how", "reason", "owner"), EXPECTED[1:2])
+def test_a_rollout_has_the_reason(served: str, how: How, reason: Reason, owner: FaultOwner):
+    rollout = Rollouts(served).open()
+    with pytest.raises(EpisodeFailed):
+        rollout.call("break_by", {"how": how})
+    assert rollout.outcome is not None
+    assert (rollout.outcome.reason, rollout.outcome.fault) == (reason, owner)
+
+
+@pytest.mark.parametrize(("drained", "reason"), [(True, "shutdown"), (False, "unreachable")])
+def test_a_gateway_that_goes_is_the_reason(drained: bool, reason: Reason):
+    with running(EnvironmentDefinition("breaking", Breaking)) as gateway:
+        spec = EnvironmentSpec(f"{gateway.url}/environments/breaking", num_tasks=1, patience=0.0)
+        environment = spec.environment_factory()
+        environment.reset(**spec.train_dataset[0])
+        if drained:
+            gateway.run(lambda: gateway.gateway.table.drain(0.0))
+            with pytest.raises(EpisodeFailed):
+                environment.break_by(how="raise")
+    if not drained:
+        with pytest.raises(EpisodeFailed):
+            environment.break_by(how="raise")
+    assert (environment.outcome.reason, environment.outcome.fault) == (reason, "infrastructure")
