@@ -370,11 +370,14 @@ class EpisodeLimits(_Wire):
         max_steps: An episode is truncated after this many tool calls; `None` for no limit.
         max_episodes: Maximum number of live episodes of the environment; `None` if only the gateway's total limits
             it.
+        places: How many live episodes of the environment one client can have at most, whatever limits them; `None` if
+            it is not known, as on a cluster.
         idle_seconds: An episode expires after this many seconds without a call.
     """
 
     max_steps: int | None = None
     max_episodes: int | None = None
+    places: int | None = None
     idle_seconds: float
 
 

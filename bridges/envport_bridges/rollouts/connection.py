@@ -17,6 +17,7 @@ from envport_bridges.rollouts.backend import EpisodeSource, RolloutEpisode, Roll
 from envport_bridges.rollouts.labels import RolloutLabels
 from envport_bridges.rollouts.local import LocalEpisodes
 from envport_bridges.rollouts.loop import BackgroundLoop
+from envport_bridges.rollouts.notices import WaitingNotice
 
 __all__ = ["Connection", "connect"]
 
@@ -41,6 +42,7 @@ class Connection:
         self._held: dict[str, _Held] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._gave_up = False
+        self._waiting = WaitingNotice(target, "episodes")
         self._keeping = False
         self._listing_checked = 0.0
         self._announced: set[str] = set()
@@ -87,15 +89,18 @@ class Connection:
         """
         backoff = Backoff(0.0 if self._gave_up else self.target.patience)
         labels = self._labels.of(choice)
+        began = self.now()
         while True:
             try:
                 episode = await self.source.open(choice, labels)
             except (AtCapacity, GatewayUnreachable) as error:
+                self._waiting.say(error, self.now() - began)
                 if not await backoff.wait(error.retry_after if isinstance(error, AtCapacity) else 0.0):
                     self._gave_up = True
                     raise
                 continue
             self._gave_up = False
+            self._waiting.over()
             self._hold(episode)
             return episode
 

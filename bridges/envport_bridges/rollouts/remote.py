@@ -16,6 +16,7 @@ from envport.client.calls import Call
 from envport.errors import ConfigurationError, EnvportError, GatewayUnreachable, MissingExtra
 from envport.types import Choice, EnvironmentInfo, EpisodeInfo, TaskPage
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
+from envport_bridges.rollouts.notices import WaitingNotice
 from envport_bridges.rollouts.wire import ToolCall, read_answer
 
 try:
@@ -63,6 +64,7 @@ class RemoteEpisodes:
         self._numbers = itertools.count()
         # True after a call has waited in vain. Until the gateway answers again, calls are sent only once.
         self._away = False
+        self._waiting = WaitingNotice(target, "calls")
         self._http: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
@@ -120,6 +122,7 @@ class RemoteEpisodes:
             except GatewayUnreachable as error:
                 # The call has an id, so it is executed once even if it is sent again, also to another replica.
                 timed_out = isinstance(error.__cause__, TimeoutError)
+                self._waiting.say(error)
                 if self._away or timed_out or not await backoff.wait():
                     self._away = True
                     raise
@@ -128,6 +131,7 @@ class RemoteEpisodes:
                 raise
             else:
                 self._away = False
+                self._waiting.over()
                 return reply
 
     async def keep_alive(self, episode: RolloutEpisode) -> None:

@@ -19,6 +19,7 @@ from envport_bridges.trl.contract import takes_explicit_tools
 from envport_bridges.trl.formats import CallFormat, format_for
 from envport_bridges.trl.listings import TaskListing
 from envport_bridges.trl.observations import placeholders_of
+from envport_bridges.trl.outage import OnOutage, require_places, stops_at
 from envport_bridges.trl.owner import find_owner
 from envport_bridges.trl.play import Play
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, ScoredEnvironment, play_of
@@ -45,6 +46,7 @@ class EnvironmentFactory:
         cast_strings: Whether text is read as the type that the schema asks for; `None` if the chat format decides.
         plan: Which episodes come, if they are to be opened ahead.
         listing: The tools that the model is shown, if tasks have tools of their own; otherwise the environment's.
+        on_outage: What a run does when most of its episodes are lost.
     """
 
     target: RolloutTarget
@@ -55,13 +57,20 @@ class EnvironmentFactory:
     cast_strings: bool | None = None
     plan: OpeningPlan | None = None
     listing: TaskListing | None = None
+    on_outage: OnOutage = "stop"
 
     def __call__(self) -> RolloutEnvironment:
-        """Make an instance."""
+        """Make an instance.
+
+        Raises:
+            ConfigurationError: A trainer makes it whose batches need more episodes than its gateway has places for.
+        """
         play = Play(connect(self.target), self.info, self._ahead, self.listing)
         environment: RolloutEnvironment = self.environment_class(play)
         if (owner := find_owner()) is not None:
-            score_for(owner.trainer, takes_out=getattr(owner.trainer, "takes_lost_out", False))
+            require_places(self.info, owner)
+            takes_out = getattr(owner.trainer, "takes_lost_out", False)
+            score_for(owner.trainer, takes_out=takes_out, stops=stops_at(self.on_outage))
             self.read_as(environment, owner.trainer, owner.processing_class)
         # TRL closes nothing. What it drops is released here, what it holds to the end by the connection at exit.
         weakref.finalize(environment, _release, play).atexit = False

@@ -20,6 +20,7 @@ from envport_bridges.trl.factory import EnvironmentFactory
 from envport_bridges.trl.listings import ENVIRONMENT_COLUMN
 from envport_bridges.trl.lost import LOST_COLUMN
 from envport_bridges.trl.observations import Shown
+from envport_bridges.trl.outage import stops_at
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, finish_all, play_of
 from envport_bridges.trl.scoring import COMPLETION_COLUMN, PROMPT_COLUMN, score_for
 
@@ -82,6 +83,7 @@ class EpisodeRollout:
             name: dataclasses.replace(factory, asynchronous=False) for name, factory in factories.items()
         }
         self._rows = rows
+        self._stops = any(stops_at(factory.on_outage) for factory in factories.values())
         self._pools: dict[str | None, list[RolloutEnvironment]] = {name: [] for name in factories}
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
@@ -97,7 +99,7 @@ class EpisodeRollout:
             `episode_lost`, `tool_calls` and `tool_failures`.
         """
         _prepare(trainer)
-        score_for(trainer, takes_out=True)
+        score_for(trainer, takes_out=True, stops=self._stops)
         rollouts = self._begin(prompts, trainer)
         playing = rollouts
         while playing:

@@ -19,14 +19,13 @@ from typing import Any, cast
 
 from envport.errors import ConfigurationError
 from envport_bridges.trl.lost import LOST_COLUMN, lost_flags
+from envport_bridges.trl.outage import LOST_METRIC
+from envport_bridges.trl.outage_callback import outage_callback_of
 from envport_bridges.trl.rollout_environment import finish_all
 
-__all__ = ["COMPLETION_COLUMN", "LOST_METRIC", "PROMPT_COLUMN", "score_for"]
+__all__ = ["COMPLETION_COLUMN", "PROMPT_COLUMN", "score_for"]
 
 logger = logging.getLogger(__name__)
-
-LOST_METRIC = "envport/lost_episodes"
-"""The metric that says which share of a batch was lost to faults."""
 
 PROMPT_COLUMN, COMPLETION_COLUMN = "episode_prompt", "episode_completion"
 """The columns in which a `rollout_func` hands over its conversations, as messages."""
@@ -34,18 +33,19 @@ PROMPT_COLUMN, COMPLETION_COLUMN = "episode_prompt", "episode_completion"
 _HOOK = "_envport_scoring"
 
 
-def score_for(trainer: Any, *, takes_out: bool) -> None:
+def score_for(trainer: Any, *, takes_out: bool, stops: bool) -> None:
     """Keep lost episodes out of what a trainer learns from. Does nothing the second time.
 
     Args:
         trainer: A `GRPOTrainer`, or the rollout worker of an `AsyncGRPOTrainer`.
         takes_out: Whether lost episodes are taken out of the rewards, whatever functions gave them. If not, the run is
             stopped when a function gives a lost episode a reward.
+        stops: Whether the run is stopped when most of its episodes are lost.
     """
     if hasattr(trainer, _HOOK):
         return
     if hasattr(trainer, "_calculate_rewards"):
-        setattr(trainer, _HOOK, BatchScoring(trainer, takes_out=takes_out))
+        setattr(trainer, _HOOK, BatchScoring(trainer, takes_out=takes_out, stops=stops))
     elif hasattr(trainer, "_score_group"):
         setattr(trainer, _HOOK, GroupScoring(trainer))
 
@@ -56,12 +56,14 @@ class BatchScoring:
     Args:
         trainer: The trainer.
         takes_out: See `score_for`.
+        stops: See `score_for`.
     """
 
-    def __init__(self, trainer: Any, *, takes_out: bool):
+    def __init__(self, trainer: Any, *, takes_out: bool, stops: bool):
         # A trainer that nobody holds any more is freed, and its environments with it.
         self._trainer_of = weakref.ref(trainer)
         self._takes_out = takes_out
+        self._stops = stops
         trainer._generate = self._generate
         trainer._calculate_rewards = self._calculate_rewards
 
@@ -95,6 +97,8 @@ class BatchScoring:
         lost = lost_flags(trainer.environments, columns) or [False] * len(inputs)
         trainer._log_metric(LOST_METRIC, sum(lost) / max(1, len(lost)))
         everywhere = trainer.accelerator.gather(rewards.new_tensor(lost)).bool()
+        if trainer.model.training:
+            outage_callback_of(trainer, stops=self._stops).count(float(everywhere.float().mean()))
         if everywhere.any():
             self._leave_out(rewards, everywhere)
         return rewards

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -16,6 +17,7 @@ from envport_bridges.trl.ahead import OpeningPlan
 from envport_bridges.trl.factory import EnvironmentFactory
 from envport_bridges.trl.listings import ENVIRONMENT_COLUMN, ReadTasks
 from envport_bridges.trl.lost import without_lost
+from envport_bridges.trl.outage import OnOutage, stops_at
 from envport_bridges.trl.rewards import episode_reward
 from envport_bridges.trl.rows import dataset_of, row_of, seed_of
 
@@ -48,6 +50,8 @@ class EnvironmentSpec:
         seed: Makes the rows' seeds: another seed gives other episodes.
         token: Bearer token for the gateway.
         patience: Seconds to wait for a gateway that is away or full, before an episode is left out of training.
+        on_outage: What a run does when most of its episodes are lost, batch after batch: `stop` with a checkpoint,
+            `wait` for the gateway, or `skip`; see `envport_bridges.trl.outage.OnOutage`.
         keep_alive: Seconds for which an episode is kept from expiring while the model generates.
         call_seconds: Seconds after which a call that is not answered counts as lost.
         score: Function that scores final states (`package.module:function` or `./file.py:function`), for an
@@ -73,6 +77,7 @@ class EnvironmentSpec:
         seed: int = 0,
         token: str | None = None,
         patience: float = 60.0,
+        on_outage: OnOutage = "stop",
         keep_alive: float = 4 * 3600.0,
         call_seconds: float = 600.0,
         score: str | None = None,
@@ -86,10 +91,12 @@ class EnvironmentSpec:
             raise ConfigurationError("give num_tasks or indices, not both")
         if num_tasks is not None and num_tasks < 1:
             raise ConfigurationError(f"num_tasks is {num_tasks}; it has to be at least 1")
+        self.on_outage: OnOutage = on_outage
+        self._stops = stops_at(on_outage)
         self.target = RolloutTarget(
             target,
             token,
-            patience,
+            math.inf if on_outage == "wait" else patience,
             keep_alive,
             call_seconds,
             score=score,
@@ -213,7 +220,15 @@ class EnvironmentSpec:
         return planned
 
     def _factories(self, *, asynchronous: bool, scored: bool) -> Factories:
-        factory = EnvironmentFactory(self.target, self.info, scored, asynchronous, self._explicit, self._cast_strings)
+        factory = EnvironmentFactory(
+            self.target,
+            self.info,
+            scored,
+            asynchronous,
+            self._explicit,
+            self._cast_strings,
+            on_outage=self.on_outage,
+        )
         if not self.info.tools_vary or not self.info.splits:
             return factory
         _, indices, read = self._chosen
@@ -239,6 +254,16 @@ class EnvironmentSpec:
                 for number, row in enumerate(self.rows)
             ]
         )
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """For `AsyncGRPOTrainer(callbacks=...)`: stops a run whose episodes are mostly lost, as `on_outage` says.
+
+        The other trainers do so by themselves.
+        """
+        from envport_bridges.trl.outage_callback import OutageCallback
+
+        return [OutageCallback(stops=self._stops)]
 
     @property
     def reward_funcs(self) -> list[RewardFunction]:
@@ -269,6 +294,8 @@ class Combination:
             raise ConfigurationError("there is nothing to combine")
         if len({spec.get_reward for spec in specs.values()}) > 1:
             raise ConfigurationError("either all of the environments own their reward (get_reward), or none")
+        if len({spec.on_outage for spec in specs.values()}) > 1:
+            raise ConfigurationError("all of the environments need the same on_outage: one run does one thing")
         self._specs = dict(specs)
 
     @cached_property
@@ -291,6 +318,11 @@ class Combination:
     def async_environment_factory(self) -> dict[str, EnvironmentFactory]:
         """The factories for `AsyncGRPOTrainer` by name."""
         return _flat({name: spec.async_environment_factory for name, spec in self._specs.items()})
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """The callbacks for `AsyncGRPOTrainer`; see `EnvironmentSpec.callbacks`."""
+        return next(iter(self._specs.values())).callbacks
 
     @property
     def reward_funcs(self) -> list[RewardFunction]:

@@ -13,13 +13,16 @@ from envport.types import EnvironmentInfo, EpisodeLimits, Split, TaskPage
 __all__ = ["environment_info", "task_page"]
 
 
-def environment_info(spec: EnvironmentDefinition, limits: Limits, mcp_url: str = "") -> EnvironmentInfo:
+def environment_info(
+    spec: EnvironmentDefinition, limits: Limits, mcp_url: str = "", *, replicated: bool = False
+) -> EnvironmentInfo:
     """The description of an environment.
 
     Args:
         spec: The environment.
         limits: Limits on episodes.
         mcp_url: Where players start episodes of it, if it is served.
+        replicated: Whether the limits are those of one of several hosts.
     """
     return EnvironmentInfo(
         name=spec.name,
@@ -31,6 +34,7 @@ def environment_info(spec: EnvironmentDefinition, limits: Limits, mcp_url: str =
         limits=EpisodeLimits(
             max_steps=spec.prototype.max_steps,
             max_episodes=limits.episodes(spec),
+            places=None if replicated else limits.places(spec),
             idle_seconds=limits.idle_seconds,
         ),
         reward=spec.cls.reward,

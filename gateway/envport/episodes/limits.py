@@ -97,6 +97,11 @@ class Limits:
         said = self.max_episodes_per_environment
         return said if said is not None else spec.prototype.max_episodes
 
+    def places(self, spec: EnvironmentDefinition) -> int:
+        """How many live episodes of the environment one principal can have at most."""
+        given = (self.max_episodes, self.max_episodes_per_principal, self.episodes(spec))
+        return min(limit for limit in given if limit is not None)
+
     def seconds(self, spec: EnvironmentDefinition) -> float | None:
         """How many seconds an episode of the environment may last; `None` for no limit."""
         return _either(self.max_seconds, spec.prototype.max_seconds)

@@ -141,7 +141,8 @@ class ControlPlane:
 
     def describe(self, request: Request, spec: EnvironmentDefinition) -> EnvironmentInfo:
         """The full description of an environment."""
-        return environment_info(spec, self.table.limits, self.url(request, f"/environments/{spec.name}/mcp"))
+        mcp_url = self.url(request, f"/environments/{spec.name}/mcp")
+        return environment_info(spec, self.table.limits, mcp_url, replicated=self.table.replicated)
 
     def opened(self, request: Request, opening: Opening, token: str | None = None) -> OpenedEpisode:
         """The answer to a request that opened or reset an episode."""
