@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from envport.cli import console
-from envport.client.addresses import environment_path, mcp_address
+from envport.client.addresses import EnvironmentAddress
 from envport.client.attaching import TOKEN_VARIABLE, authorization, claude_code
 from envport.references import from_anywhere
 
@@ -35,7 +35,7 @@ class Attachment:
     @classmethod
     def to(cls, gateway: str, name: str, *, with_token: bool) -> Attachment:
         """Attach to an environment of a gateway; the player starts episodes."""
-        return cls.to_address(address_of(gateway, name), name, TOKEN_VARIABLE if with_token else None)
+        return cls.to_address(EnvironmentAddress(gateway, name).mcp_url, name, TOKEN_VARIABLE if with_token else None)
 
     @classmethod
     def to_address(cls, url: str, name: str, token: str | None) -> Attachment:
@@ -83,8 +83,3 @@ def envport_command() -> str:
     script = Path(sys.executable).with_name("envport")
     found = shutil.which("envport")
     return str(script) if script.is_file() and (found is None or not script.samefile(found)) else "envport"
-
-
-def address_of(gateway: str, name: str) -> str:
-    """The MCP address of an environment of a gateway."""
-    return mcp_address(gateway, environment_path(name))

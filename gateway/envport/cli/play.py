@@ -17,9 +17,11 @@ from envport.cli import console
 from envport.cli.game import PlayedCall, TerminalGame, at_gateway, in_process
 from envport.cli.loading import load_environment
 from envport.cli.observation import ObservationPrinter
-from envport.cli.options import REFERENCE_EXAMPLES, Seed, SplitName, TaskIndex, gateway_url, token
+from envport.cli.options import AnyEnvironment, AtGateway, Seed, SplitName, TaskIndex, token
 from envport.cli.question import ask_arguments
 from envport.cli.summary import first_line
+from envport.client.addresses import EnvironmentAddress
+from envport.client.choosing import any_environment
 from envport.telemetry.logs import LogLevel, configure_logging
 from envport.types import Choice
 
@@ -31,16 +33,8 @@ __all__ = ["play"]
 
 
 def play(
-    environment: Annotated[
-        str,
-        typer.Argument(
-            metavar="REFERENCE",
-            help=f"The environment: {REFERENCE_EXAMPLES}; its name at the gateway, with --url.",
-        ),
-    ],
-    url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Play at the gateway of this address, not in this process.")
-    ] = None,
+    environment: AnyEnvironment = None,
+    url: AtGateway = None,
     split: SplitName = None,
     task: TaskIndex = None,
     seed: Seed = None,
@@ -54,10 +48,13 @@ def play(
         logging.disable()
     chosen = Choice(split, task, seed)
     game: AbstractAsyncContextManager[TerminalGame]
-    if url is not None:
-        game = at_gateway(gateway_url(url), environment, chosen, token())
+    found = any_environment(environment, url)
+    if isinstance(found, EnvironmentAddress):
+        if environment is None:
+            console.note(f"Playing {found.url}, as ENVPORT_URL says.")
+        game = at_gateway(found.gateway, found.name, chosen, token())
     else:
-        game = in_process(load_environment(environment), chosen)
+        game = in_process(load_environment(found), chosen)
     # The episode runs in its own thread, so that Ctrl-C can interrupt a question.
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(game) as opened:
         _Table(opened, portal).play()
