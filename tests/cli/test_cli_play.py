@@ -71,6 +71,27 @@ class Form(Environment):
 """
 
 
+SHORT = """
+from typing import Any
+
+from envport import Environment, Task, tool
+
+
+class Short(Environment):
+    \"\"\"Ends by its limit.\"\"\"
+
+    max_steps = 2
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return "ready"
+
+    @tool
+    def go_on(self) -> Any:
+        \"\"\"Go on.\"\"\"
+        return AGAIN
+"""
+
+
 @pytest.fixture
 def form(tmp_path: Path) -> Path:
     (tmp_path / "form.py").write_text(FORM)
@@ -127,6 +148,31 @@ def test_what_was_right_is_kept_when_asked_again(form: Path):
     assert "[b]: " in said
     assert "[Ada]: " in said
     assert "['b', 7, 'Ada', True, 5, 0.5, None, []]" in said
+
+
+def test_a_person_goes_back_to_the_argument_before_and_to_the_choice_of_the_tool(form: Path):
+    said = played(form, "fill", "b", "<", "a", "3", "<", "5", *[""] * 7, "fill", "a", "<", "<", "hand_in")
+    assert "\n< goes back.\n" in said
+    # What was answered before is suggested again.
+    assert "(1 a, 2 b) [b]: a" in said
+    assert "at most 9) [3]: 5" in said
+    assert "['a', 5, None, True, 5, 0.5, None, []]" in said
+    assert said.endswith("It terminated after 2 steps.\nReward: 0.25\n")
+
+
+def test_the_sign_for_going_back_can_be_an_argument(form: Path):
+    said = played(form, "fill", "a", "1", '"<"', *[""] * 6, "hand_in")
+    assert "['a', 1, '<', True, 5, 0.5, None, []]" in said
+
+
+@pytest.mark.parametrize("data", [False, True], ids=["text", "data"])
+def test_an_end_by_a_limit_is_shown_once(form: Path, data: bool):
+    again = '{"said": "again"}' if data else '"again"'
+    (form / "short.py").write_text(SHORT.replace("AGAIN", again))
+    done = envport("play", "short.py:Short", stdin=lines("", ""), cwd=form)
+    assert done.returncode == 0, done
+    assert done.stdout.count("limit of 2 steps") == 1
+    assert done.stdout.endswith("\nNo reward was given.\n")
 
 
 def test_an_unknown_tool_and_a_tools_objection_go_on(form: Path):

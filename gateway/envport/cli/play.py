@@ -18,7 +18,7 @@ from envport.cli.game import PlayedCall, TerminalGame, at_gateway, in_process
 from envport.cli.loading import load_environment
 from envport.cli.observation import ObservationPrinter
 from envport.cli.options import AnyEnvironment, AtGateway, Seed, SplitName, TaskIndex, token
-from envport.cli.question import ask_arguments
+from envport.cli.question import BACK, WentBack, ask_arguments
 from envport.cli.summary import first_line
 from envport.client.addresses import EnvironmentAddress
 from envport.client.choosing import any_environment
@@ -83,13 +83,13 @@ class _Table:
         """Play to the end, or until the player leaves."""
         self._welcome()
         try:
-            while not self._turn().over:
+            while not (played := self._turn()).over:
                 pass
         except (_Left, KeyboardInterrupt):
             console.line()
             console.line("You left; the episode is closed.", "dim")
             return
-        self._farewell()
+        self._farewell(played)
 
     def _welcome(self) -> None:
         console.paragraph(self._game.prompt)
@@ -99,27 +99,39 @@ class _Table:
             (f"{number:>{len(str(len(self._tools)))}}  {name}", first_line(tool.get("description", "")))
             for number, (name, tool) in enumerate(self._tools.items(), 1)
         )
-        console.line(f"Seed {self._game.seed}. Ctrl-D leaves.", "dim")
+        console.line(
+            f"Seed {self._game.seed}. Ctrl-D leaves; {BACK} goes back from a question to the one before.", "dim"
+        )
         console.line()
         self._printer.show(self._game.observation)
 
     def _turn(self) -> PlayedCall:
         console.line()
-        name = self._choose()
+        while True:
+            name = self._choose()
+            try:
+                played = self._call(name)
+            except WentBack:
+                continue
+            self._printer.show(played.observation, "red" if played.is_error else "")
+            return played
+
+    def _call(self, name: str) -> PlayedCall:
+        """Ask for the arguments of a tool until it understands them, and call it."""
         schema = self._tools[name]["inputSchema"]
         kept: Mapping[str, Any] = {}
+        if len(self._tools) > 1 and schema["properties"]:
+            self._tell(f"{BACK} goes back.")
         while True:
             explain = name not in self._explained
             self._explained.add(name)
             arguments = ask_arguments(schema, self._ask, self._tell, kept, explain=explain)
             played = self._portal.call(self._game.call, name, arguments)
             if not played.misunderstood:
-                break
+                return played
             refusal = played.observation.text
             console.line(refusal, "red")
             kept = {key: value for key, value in arguments.items() if repr(key) not in refusal}
-        self._printer.show(played.observation, "red" if played.is_error else "")
-        return played
 
     def _choose(self) -> str:
         names = list(self._tools)
@@ -149,11 +161,13 @@ class _Table:
     def _tell(self, text: str) -> None:
         console.line(text, "dim")
 
-    def _farewell(self) -> None:
+    def _farewell(self, last: PlayedCall) -> None:
         state = self._portal.call(self._game.finish)
-        outcome = state.outcome
+        why = state.outcome.message if state.outcome is not None else ""
         console.line()
-        console.heading(f"The episode is over. {outcome.message if outcome is not None else ''}".strip())
+        # An end by a limit is said in the last observation.
+        if not why or why not in last.observation.text:
+            console.heading(f"The episode is over. {why}".strip())
         console.line(f"Reward: {state.reward:g}" if state.reward is not None else "No reward was given.")
 
 
