@@ -212,6 +212,26 @@ def test_leaving_is_polite(gateway: Served, stdin: str):
         assert done.stdout.endswith("\nYou left; the episode is closed.\n")
 
 
+def test_whoever_reads_the_game_may_leave(gateway: Served):
+    for words in ((), ("--url", gateway.url)):
+        with subprocess.Popen(
+            command("play", "counter", *words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.readline()
+            process.stdout.close()
+            process.stdin.write(b"\n" * 20)
+            process.stdin.close()
+            assert process.stderr.read() == b""
+            assert process.wait(SECONDS) == 0
+
+
 def test_a_game_at_a_gateway_needs_only_a_token_of_the_control_plane(tmp_path: Path):
     file = tmp_path / "tokens.toml"
     file.write_text(f'[[tokens]]\nname = "trainer"\nscopes = ["control"]\ntoken = "{TOKEN}"\n')

@@ -128,12 +128,12 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except BrokenPipeError:
-        # The reader of the output closed its end. Redirect to null, so that Python's flush at exit does not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         cause = innermost(error)
+        if isinstance(cause, BrokenPipeError):
+            # The reader of the output closed its end. Redirect to null, so that Python's flush at exit does not fail.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
         if isinstance(cause, EnvportError):
             console.error(f"{cause}{_hint(cause)}")
         elif isinstance(cause, _UsageError):

@@ -31,9 +31,16 @@ __all__ = [
 # Control characters: they could move the cursor, ring the bell or change colours. Tabs and new lines are allowed.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line, whose reader has left. Rich would exit with an error."""
+        raise BrokenPipeError
+
+
 # Never wrap lines, because addresses and commands have to be copied unchanged.
-_out = Console(highlight=False, soft_wrap=True)
-_err = Console(highlight=False, soft_wrap=True, stderr=True)
+_out = _Console(highlight=False, soft_wrap=True)
+_err = _Console(highlight=False, soft_wrap=True, stderr=True)
 
 
 def printable(text: str) -> str:
