@@ -356,19 +356,11 @@ class Environment:
 
 
 _COUNTS = ("max_steps", "max_processes")
-_AMOUNTS = (
-    "max_seconds",
-    "call_seconds",
-    "reset_seconds",
-    "score_seconds",
-    "close_seconds",
-    "memory_mb",
-    "cpu_seconds",
-)
+_TIMES = ("max_seconds", "call_seconds", "reset_seconds", "score_seconds", "close_seconds", "cpu_seconds")
 
 
 def _check_limits(cls: type[Environment]) -> None:
-    for attribute in (*_COUNTS, *_AMOUNTS):
+    for attribute in (*_COUNTS, *_TIMES, "memory_mb"):
         value: Any = getattr(cls, attribute)
         # A constructor may set another one, and a property may compute it.
         if value is None or hasattr(value, "__get__"):

@@ -102,8 +102,8 @@ def observe(value: Any) -> Observation:
     | content block of the MCP SDK | itself |
     | list or tuple | the blocks of its items, in order; structured content only if a single item is all of it |
 
-    Some clients show their model the structured content and nothing else, so beside a text or an image it would hide them.
-    A tool that has an output schema, and more to show than its data, returns an `Observation` with both.
+    Some clients show their model the structured content and nothing else, so beside a text or an image it would hide
+    them. A tool that has an output schema, and more to show than its data, returns an `Observation` with both.
 
     NumPy and PyTorch arrays inside data become lists, and sets become sorted lists.
 
