@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from mcp.server.transport_security import RequestBodyLimitMiddleware
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,6 +22,7 @@ from envport.episodes import Episodes, EpisodeTable, Limits, WatchedTable
 from envport.errors import ConfigurationError, PermissionDenied, Unauthenticated
 from envport.http.problems import problem
 from envport.http.routes import METRICS, PRINCIPAL_KEY, PROBES, ControlPlane, control_plane
+from envport.http.welcome import WELCOME, refused
 from envport.mcp.surface import EPISODE_HEADER, Endpoint, McpSurface
 from envport.metrics import Metrics
 from envport.surfaces import MAX_BODY, MountedSurfaces, SurfaceFactory
@@ -139,7 +141,9 @@ class Gateway:
         try:
             principal = self._admit(surface, endpoint, scope["path"], headers.get("authorization"))
         except (Unauthenticated, PermissionDenied) as error:
-            await problem(error)(scope, receive, send)
+            at_root = scope["type"] == "http" and scope["path"] == WELCOME
+            answer = refused(error, Headers(scope=scope).get("accept", "")) if at_root else problem(error)
+            await answer(scope, receive, send)
             return
         if principal is None:
             # A probe.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -249,6 +250,7 @@ class Environment:
             raise InvalidEnvironment(
                 f"{cls.__qualname__}.max_episodes is {cls.max_episodes!r}; allowed: a whole number from 1, or None"
             )
+        _check_limits(cls)
         if cls.sandbox and cls.runtime != "process":
             raise InvalidEnvironment(f"{cls.__qualname__}.sandbox needs runtime = 'process'")
         if cls.own_thread and cls.runtime == "inline":
@@ -351,6 +353,22 @@ class Environment:
             name can be called.
         """
         return None
+
+
+_COUNTS = ("max_steps", "max_processes")
+_TIMES = ("max_seconds", "call_seconds", "reset_seconds", "score_seconds", "close_seconds", "cpu_seconds")
+
+
+def _check_limits(cls: type[Environment]) -> None:
+    for attribute in (*_COUNTS, *_TIMES, "memory_mb"):
+        value: Any = getattr(cls, attribute)
+        # A constructor may set another one, and a property may compute it.
+        if value is None or hasattr(value, "__get__"):
+            continue
+        whole = attribute in _COUNTS
+        if type(value) not in ((int,) if whole else (int, float)) or not 0 < value < math.inf:
+            allowed = "a whole number from 1" if whole else "a finite number above 0"
+            raise InvalidEnvironment(f"{cls.__qualname__}.{attribute} is {value!r}; allowed: {allowed}, or None")
 
 
 def _check_sandbox(cls: type[Environment]) -> None:

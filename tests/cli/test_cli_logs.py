@@ -53,7 +53,7 @@ def test_each_line_is_an_object_that_says_whom_and_what_it_is_about(era: Era):
     assert (noted["level"], noted["logger"]) == ("warning", "watched")
     assert noted["message"] == "noted: two\nlines, “quoted”"
     assert "DeprecationWarning: an old function" in warned["message"]
-    assert (crashed["level"], crashed["outcome"]) == ("error", "environment_error")
+    assert (crashed["level"], crashed["outcome"], crashed["fault"]) == ("error", "environment_error", "environment")
     assert "environment watched broke in tool 'crash'" in crashed["message"]
     assert "RuntimeError: hunter2 in an exception" in crashed["traceback"]
     assert "trace_id" not in crashed
@@ -88,6 +88,14 @@ def test_a_warning_of_the_command_itself_is_an_object_too():
         (entry,) = entries(served)
     assert entry["level"] == "warning"
     assert "Whoever reaches this address" in entry["message"]
+
+
+def test_a_warning_of_python_is_a_record_for_people_too():
+    with Served("watched.py:Watched", cwd=HERE, fresh=True, ENVPORT_TOKEN=TOKEN, PYTHONWARNINGS="always") as served:
+        call(opened(served)["mcp_url"], "modern", "note", text="that")
+        lines = served.log.splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (INFO|WARNING) |  \| ", line) for line in lines), lines
+    assert any("WARNING py.warnings: " in line and "an old function" in line for line in lines)
 
 
 def test_lines_are_for_people_unless_told_otherwise():

@@ -71,6 +71,27 @@ class Form(Environment):
 """
 
 
+SHORT = """
+from typing import Any
+
+from envport import Environment, Task, tool
+
+
+class Short(Environment):
+    \"\"\"Ends by its limit.\"\"\"
+
+    max_steps = 2
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return "ready"
+
+    @tool
+    def go_on(self) -> Any:
+        \"\"\"Go on.\"\"\"
+        return AGAIN
+"""
+
+
 @pytest.fixture
 def form(tmp_path: Path) -> Path:
     (tmp_path / "form.py").write_text(FORM)
@@ -129,6 +150,31 @@ def test_what_was_right_is_kept_when_asked_again(form: Path):
     assert "['b', 7, 'Ada', True, 5, 0.5, None, []]" in said
 
 
+def test_a_person_goes_back_to_the_argument_before_and_to_the_choice_of_the_tool(form: Path):
+    said = played(form, "fill", "b", "<", "a", "3", "<", "5", *[""] * 7, "fill", "a", "<", "<", "hand_in")
+    assert "\n< goes back.\n" in said
+    # What was answered before is suggested again.
+    assert "(1 a, 2 b) [b]: a" in said
+    assert "at most 9) [3]: 5" in said
+    assert "['a', 5, None, True, 5, 0.5, None, []]" in said
+    assert said.endswith("It terminated after 2 steps.\nReward: 0.25\n")
+
+
+def test_the_sign_for_going_back_can_be_an_argument(form: Path):
+    said = played(form, "fill", "a", "1", '"<"', *[""] * 6, "hand_in")
+    assert "['a', 1, '<', True, 5, 0.5, None, []]" in said
+
+
+@pytest.mark.parametrize("data", [False, True], ids=["text", "data"])
+def test_an_end_by_a_limit_is_shown_once(form: Path, data: bool):
+    again = '{"said": "again"}' if data else '"again"'
+    (form / "short.py").write_text(SHORT.replace("AGAIN", again))
+    done = envport("play", "short.py:Short", stdin=lines("", ""), cwd=form)
+    assert done.returncode == 0, done
+    assert done.stdout.count("limit of 2 steps") == 1
+    assert done.stdout.endswith("\nNo reward was given.\n")
+
+
 def test_an_unknown_tool_and_a_tools_objection_go_on(form: Path):
     said = played(form, "nope", "9", "object_to", "hand_in")
     assert "There is no tool 'nope': fill, object_to, crash, hand_in" in said
@@ -164,6 +210,26 @@ def test_leaving_is_polite(gateway: Served, stdin: str):
         assert done.returncode == 0
         assert done.stderr == ""
         assert done.stdout.endswith("\nYou left; the episode is closed.\n")
+
+
+def test_whoever_reads_the_game_may_leave(gateway: Served):
+    for words in ((), ("--url", gateway.url)):
+        with subprocess.Popen(
+            command("play", "counter", *words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.readline()
+            process.stdout.close()
+            process.stdin.write(b"\n" * 20)
+            process.stdin.close()
+            assert process.stderr.read() == b""
+            assert process.wait(SECONDS) == 0
 
 
 def test_a_game_at_a_gateway_needs_only_a_token_of_the_control_plane(tmp_path: Path):

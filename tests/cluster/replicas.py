@@ -14,6 +14,7 @@ from patience import patient
 
 FILE = Path(__file__).with_name("played_far_away.py")
 FAR = f"far={FILE}:FarEnvironment"
+FEATURES = f"features={Path(__file__).with_name('features_far_away.py')}:Features"
 SECRET = "a-secret-of-the-tests-0123456789"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -16,10 +17,14 @@ import pytest
 from command_line import envport, player, refused, text
 from harness import Raw
 from patience import patient
-from replicas import FAR, FILE, SECRET, Player, Replicas
+from replicas import FAR, FEATURES, FILE, SECRET, Player, Replicas
 
 from envport import Client
 from envport.errors import AtCapacity, EpisodeFailed, UnknownEpisode
+
+needs_bubblewrap = pytest.mark.skipif(
+    shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"
+)
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -94,6 +99,38 @@ async def test_both_eras_and_every_way_play_at_any_replica(replicas: Replicas):
         named = {"episode_id": started.meta["envport/episode_id"]}
         assert text(await other.call_tool("count", named)) == "1"
         assert text(await one.call_tool("count", named)) == "2"
+
+
+@needs_bubblewrap
+def test_what_an_environment_has_beside_tools_is_there_at_any_replica(replicas: Replicas):
+    """Labels, secrets, tools of the task, legal calls, what was prepared, and code of the player."""
+    secret = "hush-hush-0123456789"
+    first, second = (replicas.start(environments=(FEATURES,)) for _ in range(2))
+    with Client(first.url) as one, Client(second.url) as other:
+        page = other.tasks("features")
+        shown = [[tool["name"] for tool in page.listings[it]] for it in page.fingerprints]
+        assert shown == [["run", "look"], ["count", "look"]]
+        runs, counts = (
+            one.open("features", task=task, labels={"run": "far", "task": str(task)}, secrets={"KEY": secret})
+            for task in (0, 1)
+        )
+        assert [[tool["name"] for tool in it.tools or ()] for it in (runs, counts)] == shown
+        assert [it.episode_id for it in other.episodes(labels={"run": "far"})] == [counts.episode_id, runs.episode_id]
+        assert [it.episode_id for it in other.episodes(labels={"task": "0"})] == [runs.episode_id]
+        with closing(Player([second.url], runs.episode_id)) as player_of_runs:
+            looked = json.loads(player_of_runs.text("look"))
+            assert looked["secret"] == len(secret)
+            # It was prepared in the host, and not in a gateway.
+            assert looked["host"] not in (first.process.pid, second.process.pid)
+            assert player_of_runs.text("run", code="print(6 * 7)") == "42\n"
+            with pytest.raises(AssertionError, match="count is not one of this episode's tools: run, look"):
+                player_of_runs.call("count", up_to=1)
+        with closing(Player([second.url], counts.episode_id)) as player_of_counts:
+            assert other.legal_calls(counts.episode_id) == [("count", {"up_to": 1})]
+            assert player_of_counts.text("count", up_to=1) == "1"
+            assert one.legal_calls(counts.episode_id) == [("count", {"up_to": 2})]
+        said = other.trajectory(runs.episode_id).model_dump_json() + httpx2.get(f"{first.url}/environments").text
+        assert secret not in said + first.log + second.log
 
 
 async def test_progress_reaches_the_client(replicas: Replicas):

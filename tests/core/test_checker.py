@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from envport import Environment, Observation, Step, Task, ToolDefinition, ToolError, tool
-from envport.check_report import CheckReport
-from envport.checker import check_environment, examine
+from envport.checker import CheckReport, check_environment, examine
 from envport.errors import EnvironmentNotFound, InvalidEnvironment
 
 

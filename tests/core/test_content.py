@@ -109,7 +109,9 @@ def text(value: str) -> dict[str, Any]:
         ),
         (RootModel[list[int]]([1, 2]), [text("[1, 2]")], None),
         (["a", None, ["b", 1]], [text("a"), text("b"), text("1")], None),
-        (["a", {"b": 1}], [text("a"), text('{"b": 1}')], {"b": 1}),
+        # Beside other content, a client that shows the data alone would hide the rest.
+        (["a", {"b": 1}], [text("a"), text('{"b": 1}')], None),
+        ([None, {"b": 1}], [text('{"b": 1}')], {"b": 1}),
         ([{"a": 1}, {"b": 1}], [text('{"a": 1}'), text('{"b": 1}')], None),
         (TextContent(type="text", text="own"), [text("own")], None),
     ],

@@ -108,7 +108,9 @@ def test_what_was_returned_is_what_arrives(served):
         assert structured == RETURNED["mapping"] == json.loads(text["text"])
         blocks, structured = give("mixed")
         assert [block["type"] for block in blocks] == ["text", "image", "text"]
-        assert structured == {"score": 1.0, "note": "ü"}
+        assert json.loads(blocks[2]["text"]) == {"score": 1.0, "note": "ü"}
+        # A client that shows its model the structured content alone would hide the text and the image.
+        assert structured is None
         assert give("dataclass")[1] == {"x": 1}
         assert [give(kind)[0][0]["type"] for kind in ("audio", "link", "embedded")] == [
             "audio",

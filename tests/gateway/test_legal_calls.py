@@ -11,8 +11,7 @@ import pytest
 from harness import connect, running
 
 from envport import AsyncClient, Client, Environment, Step, Task, ToolError, tool
-from envport.check_report import CheckReport
-from envport.checker import examine
+from envport.checker import CheckReport, examine
 from envport.environment import RuntimeKind
 from envport.episodes import Episodes, OpenRequest
 from envport.errors import EpisodeFailed, EpisodeOver

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from envport.cli.groups import grouped
+from envport.client.addresses import EnvironmentAddress
+from envport.client.choosing import any_environment, gateway_of_user
 from envport.errors import InvalidOption
 from envport_bridges.evaluation.extra import require_extra
 from envport_bridges.evaluation.options import BudgetOptions, OutputOptions, PlayerOptions, SelectionOptions
@@ -28,9 +30,10 @@ def evaluate(
     environments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="SPEC",
-            help="Environments: http://HOST/environments/NAME at a gateway (token in ENVPORT_TOKEN), or a REFERENCE as "
-            "`envport serve` takes it, which is started in place.",
+            metavar="ENVIRONMENT",
+            help="http://HOST/environments/NAME at a gateway (token in ENVPORT_TOKEN), or a REFERENCE as "
+            "`envport serve` takes it, which is started in place. If not given, the "
+            "environment of the gateway at ENVPORT_URL.",
         ),
     ] = None,
     *,
@@ -41,6 +44,9 @@ def evaluate(
 ) -> None:
     """Evaluate models, policies and whole agents, each on every environment."""
     require_extra()
+    named = bool(players.model or players.policy or players.agent)
+    if not environments and named and selection.resume is None and gateway_of_user(None) is not None:
+        environments = [_text(any_environment(None))]
     matches = _matches(environments or [], players)
     resume = selection.resume
     if bool(matches) == (resume is not None) or (resume is not None and environments):
@@ -49,6 +55,10 @@ def evaluate(
         )
     results = _run(matches, resume, _rules(players, selection, budget, output))
     _conclude(results, output)
+
+
+def _text(environment: EnvironmentAddress | str) -> str:
+    return environment.url if isinstance(environment, EnvironmentAddress) else environment
 
 
 def _matches(environments: list[str], players: PlayerOptions) -> list[Match]:

@@ -50,7 +50,7 @@ class OutageCallback(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Read what a trainer logs, if nobody counts its batches."""
-        logs = kwargs.get("logs") or {}
+        logs: dict[str, Any] = kwargs.get("logs") or {}
         if not self._counted and LOST_METRIC in logs:
             self._shares.append(float(logs[LOST_METRIC]))
             self._stop_if_lost(args, state, control)

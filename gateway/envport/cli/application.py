@@ -14,7 +14,8 @@ import typer
 
 from envport.cli import console
 from envport.cli.causes import innermost
-from envport.errors import EnvportError, GatewayUnreachable, Unauthenticated
+from envport.client.addresses import URL_VARIABLE
+from envport.errors import EnvironmentNotFound, EnvportError, GatewayUnreachable, Unauthenticated
 
 __all__ = ["main"]
 
@@ -127,12 +128,12 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except BrokenPipeError:
-        # The reader of the output closed its end. Redirect to null, so that Python's flush at exit does not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         cause = innermost(error)
+        if isinstance(cause, BrokenPipeError):
+            # The reader of the output closed its end. Redirect to null, so that Python's flush at exit does not fail.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
         if isinstance(cause, EnvportError):
             console.error(f"{cause}{_hint(cause)}")
         elif isinstance(cause, _UsageError):
@@ -149,6 +150,8 @@ def _hint(error: EnvportError) -> str:
         return " (is it running? start it with: envport serve)"
     if isinstance(error, Unauthenticated) and "ENVPORT_TOKEN" not in str(error):
         return " (this command takes it from the variable ENVPORT_TOKEN)"
+    if isinstance(error, EnvironmentNotFound) and os.environ.get(URL_VARIABLE):
+        return f" (a name means what is installed here; at the gateway of {URL_VARIABLE}: --url ${URL_VARIABLE})"
     return ""
 
 

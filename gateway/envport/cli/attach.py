@@ -8,11 +8,13 @@ import anyio
 import typer
 
 from envport.cli import console
-from envport.cli.attachment import TOKEN_VARIABLE, Attachment, address_of
+from envport.cli.attachment import TOKEN_VARIABLE, Attachment
 from envport.cli.loading import load_environment, with_file
-from envport.cli.options import AsJson, Url, gateway_url, token
+from envport.cli.options import AsJson, Url, token
 from envport.cli.probe import Probe, probe
+from envport.client.choosing import environment_at_gateway, gateway_url
 from envport.errors import InvalidOption, UnknownEpisode
+from envport.references import is_address
 
 __all__ = ["attach"]
 
@@ -22,7 +24,7 @@ def attach(
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="The environment: its name at the gateway, or any REFERENCE with --stdio. "
+            help="The environment: its name at the gateway, its whole address, or any REFERENCE with --stdio. "
             "With --episode, what the client is to call the server.",
         ),
     ] = None,
@@ -42,6 +44,8 @@ def attach(
         _show(Attachment.to_process(load_environment(name).name, with_file(name)), as_json)
         return
     address = _address(name, url, episode)
+    if name is not None and is_address(name):
+        name = None
     found = anyio.run(probe, address, token())
     if found.name is not None and not found.tools:
         raise UnknownEpisode(f"there is no episode to play at {address}: it never was, has expired, or was closed")
@@ -57,7 +61,7 @@ def _address(name: str | None, url: str | None, episode: str | None) -> str:
         return gateway_url(episode)
     if name is None:
         raise InvalidOption("say what to attach to: the NAME of an environment, or --episode URL")
-    return address_of(gateway_url(url), name)
+    return environment_at_gateway(name, url).mcp_url
 
 
 def _show(attachment: Attachment, as_json: bool) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from envport.cli import console
-from envport.client.addresses import environment_path, mcp_address
+from envport.client.addresses import EnvironmentAddress
+from envport.client.attaching import TOKEN_VARIABLE, authorization, claude_code
 from envport.references import from_anywhere
 
 __all__ = ["TOKEN_VARIABLE", "Attachment", "envport_command"]
-
-TOKEN_VARIABLE = "${ENVPORT_TOKEN}"
-"""Clients replace this by the token, so the token is in no command line and no settings file."""
 
 
 @dataclass(frozen=True)
@@ -25,24 +23,24 @@ class Attachment:
     Attributes:
         name: The name that the client gives the server.
         url: The address.
-        headers: Request headers.
+        token: The token, or `TOKEN_VARIABLE`; `None` if none is needed.
         process: The command of the process, if there is no address.
     """
 
     name: str
     url: str | None = None
-    headers: dict[str, str] = field(default_factory=dict[str, str])
+    token: str | None = None
     process: tuple[str, ...] = ()
 
     @classmethod
     def to(cls, gateway: str, name: str, *, with_token: bool) -> Attachment:
         """Attach to an environment of a gateway; the player starts episodes."""
-        return cls.to_address(address_of(gateway, name), name, TOKEN_VARIABLE if with_token else None)
+        return cls.to_address(EnvironmentAddress(gateway, name).mcp_url, name, TOKEN_VARIABLE if with_token else None)
 
     @classmethod
     def to_address(cls, url: str, name: str, token: str | None) -> Attachment:
         """Attach to an address, such as that of an episode."""
-        return cls(name, url, {"Authorization": f"Bearer {token}"} if token is not None else {})
+        return cls(name, url, token)
 
     @classmethod
     def to_process(cls, name: str, reference: str) -> Attachment:
@@ -57,9 +55,7 @@ class Attachment:
         """The command that attaches Claude Code, as a list of arguments."""
         if self.url is None:
             return ["claude", "mcp", "add", self.name, "--", *self.process]
-        # Headers go after the address, because the option takes all following arguments.
-        headers = [word for name, value in self.headers.items() for word in ("--header", f"{name}: {value}")]
-        return ["claude", "mcp", "add", "--transport", "http", self.name, self.url, *headers]
+        return claude_code(self.name, self.url, self.token)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -69,8 +65,8 @@ class Attachment:
             server = {"type": "stdio", "command": self.process[0], "args": list(self.process[1:])}
         else:
             server = {"type": "http", "url": self.url}
-            if self.headers:
-                server["headers"] = self.headers
+            if headers := authorization(self.token):
+                server["headers"] = headers
         return {"mcpServers": {self.name: server}}
 
     def show(self) -> None:
@@ -87,8 +83,3 @@ def envport_command() -> str:
     script = Path(sys.executable).with_name("envport")
     found = shutil.which("envport")
     return str(script) if script.is_file() and (found is None or not script.samefile(found)) else "envport"
-
-
-def address_of(gateway: str, name: str) -> str:
-    """The MCP address of an environment of a gateway."""
-    return mcp_address(gateway, environment_path(name))

@@ -9,9 +9,11 @@ import typer
 
 from envport.cli import console
 from envport.cli.loading import Unloadable, load_environment, load_installed
-from envport.cli.options import AsJson, SplitName, gateway_url
+from envport.cli.options import AnyEnvironment, AsJson, AtGateway, SplitName
 from envport.cli.summary import first_line
 from envport.client import Client
+from envport.client.addresses import URL_VARIABLE, EnvironmentAddress
+from envport.client.choosing import any_environment, gateway_of_user
 from envport.episodes import Limits, environment_info, task_page
 from envport.errors import UnknownTask
 from envport.tools.allowed import describe_allowed
@@ -19,14 +21,23 @@ from envport.types import EnvironmentInfo, TaskPage
 
 __all__ = ["describe", "list_environments"]
 
-_OfGateway = Annotated[
-    str | None, typer.Option("--url", metavar="URL", help="Ask the gateway at this address, not this machine.")
-]
 
-
-def list_environments(url: _OfGateway = None, as_json: AsJson = False) -> None:
+def list_environments(
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help=f"Ask the gateway at this address, not this machine.  [{URL_VARIABLE}]",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """List the environments that are installed here, or those that a gateway serves."""
-    found, unloadable = _of_gateway(url) if url is not None else _of_machine()
+    gateway = gateway_of_user(url)
+    found, unloadable = _of_gateway(gateway) if gateway is not None else _of_machine()
+    if gateway is not None and url is None:
+        console.note(f"The environments at {gateway}, as {URL_VARIABLE} says. Here: {URL_VARIABLE}= envport list")
     if as_json:
         console.document(
             [{"name": it.name, "description": it.description, "version": it.version} for it in found]
@@ -43,10 +54,8 @@ def list_environments(url: _OfGateway = None, as_json: AsJson = False) -> None:
 
 
 def describe(
-    environment: Annotated[
-        str, typer.Argument(metavar="REFERENCE", help="The environment; its name at the gateway, with --url.")
-    ],
-    url: _OfGateway = None,
+    environment: AnyEnvironment = None,
+    url: AtGateway = None,
     split: SplitName = None,
     task: Annotated[
         int | None, typer.Option(min=0, help="Show the tools of this task, where tasks have tools of their own.")
@@ -55,13 +64,14 @@ def describe(
 ) -> None:
     """Show an environment: its tools and their arguments, its tasks, limits and fingerprint."""
     page: TaskPage | None = None
-    if url is not None:
-        with Client(gateway_url(url)) as client:
-            info = client.environment(environment)
+    found = any_environment(environment, url)
+    if isinstance(found, EnvironmentAddress):
+        with Client(found.gateway) as client:
+            info = client.environment(found.name)
             if task is not None:
-                page = client.tasks(environment, split=split, offset=task, limit=1)
+                page = client.tasks(found.name, split=split, offset=task, limit=1)
     else:
-        spec = load_environment(environment)
+        spec = load_environment(found)
         info = environment_info(spec, Limits())
         if task is not None:
             page = anyio.run(task_page, spec, split or spec.default_split or "", task, 1)
@@ -94,8 +104,8 @@ def _with_tools_of_task(info: EnvironmentInfo, page: TaskPage) -> EnvironmentInf
     return info.model_copy(update={"fingerprint": fingerprint, "tools": page.listings[fingerprint]})
 
 
-def _of_gateway(url: str) -> tuple[list[EnvironmentInfo], list[Unloadable]]:
-    with Client(gateway_url(url)) as client:
+def _of_gateway(gateway: str) -> tuple[list[EnvironmentInfo], list[Unloadable]]:
+    with Client(gateway) as client:
         return client.environments(), []
 
 

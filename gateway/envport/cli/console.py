@@ -10,16 +10,37 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
+from rich.control import Control
+from rich.segment import ControlType
 from rich.text import Text
 
-__all__ = ["command", "document", "error", "heading", "line", "note", "paragraph", "printable", "rows"]
+__all__ = [
+    "command",
+    "document",
+    "error",
+    "heading",
+    "is_terminal",
+    "line",
+    "note",
+    "paragraph",
+    "printable",
+    "rows",
+    "status",
+]
 
 # Control characters: they could move the cursor, ring the bell or change colours. Tabs and new lines are allowed.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line, whose reader has left. Rich would exit with an error."""
+        raise BrokenPipeError
+
+
 # Never wrap lines, because addresses and commands have to be copied unchanged.
-_out = Console(highlight=False, soft_wrap=True)
-_err = Console(highlight=False, soft_wrap=True, stderr=True)
+_out = _Console(highlight=False, soft_wrap=True)
+_err = _Console(highlight=False, soft_wrap=True, stderr=True)
 
 
 def printable(text: str) -> str:
@@ -76,6 +97,21 @@ def _wrapped(text: Text, used: int = 0) -> list[Text]:
 def note(text: str) -> None:
     """Print a message that is not part of the result."""
     _err.print(Text(printable(text), "yellow"))
+
+
+def is_terminal() -> bool:
+    """Whether messages go to a terminal on which a line can be replaced."""
+    return _err.is_terminal and not _err.is_dumb_terminal
+
+
+def status(text: str) -> None:
+    """Say what is being done. On a terminal, the line is replaced by the next one, and removed by an empty one."""
+    if not is_terminal():
+        if text:
+            _err.print(Text(printable(text), "dim"))
+        return
+    _err.control(Control.move_to_column(0), Control((ControlType.ERASE_IN_LINE, 2)))
+    _err.print(Text(printable(text)[: _err.width - 1], "dim"), end="")
 
 
 def error(message: str) -> None:

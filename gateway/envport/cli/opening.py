@@ -10,15 +10,16 @@ import typer
 from envport.cli import console
 from envport.cli.attachment import TOKEN_VARIABLE, Attachment
 from envport.cli.observation import ObservationPrinter
-from envport.cli.options import AsJson, Seed, SplitName, TaskIndex, Url, gateway_url, token
+from envport.cli.options import AsJson, NameAtGateway, Seed, SplitName, TaskIndex, Url, token
 from envport.client import Client
+from envport.client.choosing import environment_at_gateway
 from envport.types import OpenedEpisode
 
 __all__ = ["open_episode"]
 
 
 def open_episode(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the environment at the gateway.")],
+    name: NameAtGateway,
     url: Url = None,
     split: SplitName = None,
     task: TaskIndex = None,
@@ -32,9 +33,10 @@ def open_episode(
     as_json: AsJson = False,
 ) -> None:
     """Open an episode at a gateway, and print its address and how to attach a player to it."""
-    with Client(gateway_url(url)) as client:
+    found = environment_at_gateway(name, url)
+    with Client(found.gateway) as client:
         opened = client.open(
-            name,
+            found.name,
             split=split,
             task=task,
             seed=seed,
@@ -44,7 +46,7 @@ def open_episode(
     if as_json:
         console.document(opened.model_dump(mode="json"))
     else:
-        _show(name, opened)
+        _show(found.name, opened)
 
 
 def _show(name: str, opened: OpenedEpisode) -> None:

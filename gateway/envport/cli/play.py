@@ -17,9 +17,11 @@ from envport.cli import console
 from envport.cli.game import PlayedCall, TerminalGame, at_gateway, in_process
 from envport.cli.loading import load_environment
 from envport.cli.observation import ObservationPrinter
-from envport.cli.options import REFERENCE_EXAMPLES, Seed, SplitName, TaskIndex, gateway_url, token
-from envport.cli.question import ask_arguments
+from envport.cli.options import AnyEnvironment, AtGateway, Seed, SplitName, TaskIndex, token
+from envport.cli.question import BACK, WentBack, ask_arguments
 from envport.cli.summary import first_line
+from envport.client.addresses import EnvironmentAddress
+from envport.client.choosing import any_environment
 from envport.telemetry.logs import LogLevel, configure_logging
 from envport.types import Choice
 
@@ -31,16 +33,8 @@ __all__ = ["play"]
 
 
 def play(
-    environment: Annotated[
-        str,
-        typer.Argument(
-            metavar="REFERENCE",
-            help=f"The environment: {REFERENCE_EXAMPLES}; its name at the gateway, with --url.",
-        ),
-    ],
-    url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Play at the gateway of this address, not in this process.")
-    ] = None,
+    environment: AnyEnvironment = None,
+    url: AtGateway = None,
     split: SplitName = None,
     task: TaskIndex = None,
     seed: Seed = None,
@@ -54,10 +48,13 @@ def play(
         logging.disable()
     chosen = Choice(split, task, seed)
     game: AbstractAsyncContextManager[TerminalGame]
-    if url is not None:
-        game = at_gateway(gateway_url(url), environment, chosen, token())
+    found = any_environment(environment, url)
+    if isinstance(found, EnvironmentAddress):
+        if environment is None:
+            console.note(f"Playing {found.url}, as ENVPORT_URL says.")
+        game = at_gateway(found.gateway, found.name, chosen, token())
     else:
-        game = in_process(load_environment(environment), chosen)
+        game = in_process(load_environment(found), chosen)
     # The episode runs in its own thread, so that Ctrl-C can interrupt a question.
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(game) as opened:
         _Table(opened, portal).play()
@@ -86,13 +83,13 @@ class _Table:
         """Play to the end, or until the player leaves."""
         self._welcome()
         try:
-            while not self._turn().over:
+            while not (played := self._turn()).over:
                 pass
         except (_Left, KeyboardInterrupt):
             console.line()
             console.line("You left; the episode is closed.", "dim")
             return
-        self._farewell()
+        self._farewell(played)
 
     def _welcome(self) -> None:
         console.paragraph(self._game.prompt)
@@ -102,27 +99,39 @@ class _Table:
             (f"{number:>{len(str(len(self._tools)))}}  {name}", first_line(tool.get("description", "")))
             for number, (name, tool) in enumerate(self._tools.items(), 1)
         )
-        console.line(f"Seed {self._game.seed}. Ctrl-D leaves.", "dim")
+        console.line(
+            f"Seed {self._game.seed}. Ctrl-D leaves; {BACK} goes back from a question to the one before.", "dim"
+        )
         console.line()
         self._printer.show(self._game.observation)
 
     def _turn(self) -> PlayedCall:
         console.line()
-        name = self._choose()
+        while True:
+            name = self._choose()
+            try:
+                played = self._call(name)
+            except WentBack:
+                continue
+            self._printer.show(played.observation, "red" if played.is_error else "")
+            return played
+
+    def _call(self, name: str) -> PlayedCall:
+        """Ask for the arguments of a tool until it understands them, and call it."""
         schema = self._tools[name]["inputSchema"]
         kept: Mapping[str, Any] = {}
+        if len(self._tools) > 1 and schema["properties"]:
+            self._tell(f"{BACK} goes back.")
         while True:
             explain = name not in self._explained
             self._explained.add(name)
             arguments = ask_arguments(schema, self._ask, self._tell, kept, explain=explain)
             played = self._portal.call(self._game.call, name, arguments)
             if not played.misunderstood:
-                break
+                return played
             refusal = played.observation.text
             console.line(refusal, "red")
             kept = {key: value for key, value in arguments.items() if repr(key) not in refusal}
-        self._printer.show(played.observation, "red" if played.is_error else "")
-        return played
 
     def _choose(self) -> str:
         names = list(self._tools)
@@ -152,11 +161,13 @@ class _Table:
     def _tell(self, text: str) -> None:
         console.line(text, "dim")
 
-    def _farewell(self) -> None:
+    def _farewell(self, last: PlayedCall) -> None:
         state = self._portal.call(self._game.finish)
-        outcome = state.outcome
+        why = state.outcome.message if state.outcome is not None else ""
         console.line()
-        console.heading(f"The episode is over. {outcome.message if outcome is not None else ''}".strip())
+        # An end by a limit is said in the last observation.
+        if not why or why not in last.observation.text:
+            console.heading(f"The episode is over. {why}".strip())
         console.line(f"Reward: {state.reward:g}" if state.reward is not None else "No reward was given.")
 
 

@@ -14,7 +14,10 @@ from typing import Any, Final, NoReturn, cast
 
 from envport.tools.allowed import describe_allowed
 
-__all__ = ["Ask", "ask_arguments"]
+__all__ = ["BACK", "Ask", "WentBack", "ask_arguments"]
+
+BACK = "<"
+"""The answer that goes back to the question before. As an argument, it is written in double quotes."""
 
 Ask = Callable[[str], str]
 """Shows a question and returns the answer, one line."""
@@ -24,6 +27,10 @@ _Schema = Mapping[str, Any]
 _SHORT = 60
 _LEFT_OUT: Final = object()
 _YES, _NO = frozenset({"y", "yes", "true"}), frozenset({"n", "no", "false"})
+
+
+class WentBack(Exception):
+    """The person went back from the first question."""
 
 
 def ask_arguments(
@@ -37,20 +44,36 @@ def ask_arguments(
         tell: Shows a line.
         kept: Arguments of a refused call that were not at fault; an empty answer keeps them.
         explain: Whether to show the description of each argument.
+
+    Raises:
+        WentBack: The person does not want to be asked.
     """
-    arguments: dict[str, Any] = {}
     required = schema.get("required", ())
-    for name, declared in cast("Mapping[str, _Schema]", schema["properties"]).items():
-        question = _Question.about(name, declared, schema, required=name in required)
-        if question.certain:
-            arguments[name] = question.choices[0]
-            continue
+    questions = [
+        _Question.about(name, declared, schema, required=name in required)
+        for name, declared in cast("Mapping[str, _Schema]", schema["properties"]).items()
+    ]
+    arguments: dict[str, Any] = {question.name: question.choices[0] for question in questions if question.certain}
+    open_questions = [question for question in questions if not question.certain]
+    number = 0
+    while number < len(open_questions):
+        question = open_questions[number]
         for text in question.introduction(explain):
             tell(text)
-        answer = question.read(ask(question.label(kept)).strip(), kept)
+        typed = ask(question.label(kept)).strip()
+        if typed == BACK:
+            number -= 1
+            if number < 0:
+                raise WentBack
+            # What was answered before is suggested again.
+            kept = {**kept, **arguments}
+            arguments.pop(open_questions[number].name, None)
+            continue
+        answer = question.read(BACK if typed == f'"{BACK}"' else typed, kept)
         if answer is not _LEFT_OUT:
-            arguments[name] = answer
-    return arguments
+            arguments[question.name] = answer
+        number += 1
+    return {question.name: arguments[question.name] for question in questions if question.name in arguments}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import quote, unquote, urlsplit
 
-__all__ = ["EnvironmentAddress", "environment_path", "episode_path", "mcp_address"]
+__all__ = ["URL_VARIABLE", "EnvironmentAddress", "environment_path", "episode_path", "mcp_address"]
+
+URL_VARIABLE = "ENVPORT_URL"
+"""The variable that holds the address of the user's gateway."""
 
 
 def environment_path(name: str) -> str:
@@ -40,6 +43,16 @@ class EnvironmentAddress:
 
     gateway: str
     name: str
+
+    @property
+    def mcp_url(self) -> str:
+        """Where it is played over MCP."""
+        return mcp_address(self.gateway, environment_path(self.name))
+
+    @property
+    def url(self) -> str:
+        """The whole address."""
+        return f"{self.gateway}{environment_path(self.name)}"
 
     @classmethod
     def parse(cls, url: str) -> Self | None:

@@ -15,6 +15,7 @@ from envport.episodes import EpisodeTable, Opening, OpenRequest, environment_inf
 from envport.episodes.requests import MAX_LABEL, MAX_LABELS
 from envport.errors import AtCapacity, EpisodeFailed, InvalidRequest, UnknownEnvironment, UnknownEpisode
 from envport.http.problems import ANYWHERE, add_error_handlers, describe_refusals, refusals
+from envport.http.welcome import WELCOME, welcome
 from envport.types import (
     Choice,
     EnvironmentInfo,
@@ -333,6 +334,18 @@ async def get_metrics(request: Request, plane: Plane) -> Response:
     """The metrics, for Prometheus. A token with the scope `metrics` is enough."""
     text, media_type = await plane.metrics.expose(request.headers.get("accept", ""))
     return Response(text, media_type=media_type)
+
+
+@router.api_route(WELCOME, methods=["GET", "HEAD"], include_in_schema=False)
+async def get_welcome(request: Request, plane: Plane) -> Response:
+    """What is served, and how to go on. A page for browsers."""
+    return welcome(
+        request.headers.get("accept", ""),
+        plane.url(request, ""),
+        request.app.version,
+        plane.table.environments.values(),
+        with_token=plane.access.required,
+    )
 
 
 def _watches(scope: MutableMapping[str, Any]) -> bool:

@@ -48,8 +48,8 @@ def configure_logging(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None
     handler.addFilter(_is_told_of)
     logging.basicConfig(level="WARNING" if level is LogLevel.INFO else level.upper(), handlers=[handler], force=True)
     logging.getLogger("envport").setLevel(level.upper())
-    # Otherwise Python's warnings would be printed as lines that are not JSON.
-    logging.captureWarnings(form is LogFormat.JSON)
+    # Otherwise Python's warnings would be printed as lines that are no records, with whatever text is in them.
+    logging.captureWarnings(True)
 
 
 def _is_told_of(record: logging.LogRecord) -> bool:
@@ -57,7 +57,7 @@ def _is_told_of(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
-_ABOUT = ("principal", "environment", "episode_id", "labels", "outcome")
+_ABOUT = ("principal", "environment", "episode_id", "labels", "outcome", "fault")
 
 
 # What could begin a new line, control a terminal, or change the order in which a line is shown. Messages may contain

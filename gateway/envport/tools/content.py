@@ -60,7 +60,10 @@ def observe(value: Any) -> Observation:
     | pydantic model, dataclass, mapping | structured content, and a text block with the same as JSON |
     | `int`, `float`, `bool` | a text block with the JSON value |
     | content block of the MCP SDK | itself |
-    | list or tuple | the blocks of its items, in order |
+    | list or tuple | the blocks of its items, in order; structured content only if a single item is all of it |
+
+    Some clients show their model the structured content and nothing else, so beside a text or an image it would hide
+    them. A tool that has an output schema, and more to show than its data, returns an `Observation` with both.
 
     NumPy and PyTorch arrays inside data become lists, and sets become sorted lists.
 
@@ -78,13 +81,10 @@ def observe(value: Any) -> Observation:
 
 
 def _join(parts: Iterable[Observation]) -> Observation:
-    content: list[ContentBlock] = []
-    structured: list[dict[str, Any]] = []
-    for part in parts:
-        content.extend(part.content)
-        if part.structured_content is not None:
-            structured.append(part.structured_content)
-    return Observation(content=tuple(content), structured_content=structured[0] if len(structured) == 1 else None)
+    shown = [part for part in parts if part.content or part.structured_content is not None]
+    if len(shown) == 1:
+        return shown[0]
+    return Observation(content=tuple(block for part in shown for block in part.content))
 
 
 def _convert(value: Any) -> tuple[ContentBlock | None, dict[str, Any] | None]:

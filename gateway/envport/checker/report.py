@@ -32,6 +32,7 @@ class CheckReport:
 
     Attributes:
         environment: Name of the environment.
+        unplayed: The seeds that have not been played to the end.
         findings: The problems that were found, without duplicates.
         episodes: How many episodes were played.
         calls: How many calls reached the environment.
@@ -42,6 +43,7 @@ class CheckReport:
     """
 
     environment: str
+    unplayed: list[int] = field(default_factory=list[int])
     findings: list[Finding] = field(default_factory=list[Finding])
     episodes: int = 0
     calls: int = 0
@@ -62,6 +64,25 @@ class CheckReport:
     def warning(self, check: str, message: str) -> None:
         """Add a warning."""
         self._add(Finding("warning", check, message))
+
+    def stop(self, limit: float, step: str, running: float) -> None:
+        """Say what was not checked when the time was over.
+
+        Args:
+            limit: The time, in seconds.
+            step: What was being done.
+            running: For how long, in seconds.
+        """
+        where = f"in {step}, after {running:.0f} s of it" if running >= 1 else f"before {step}"
+        seeds, were = ("seeds", "were") if len(self.unplayed) > 1 else ("seed", "was")
+        unplayed = f"{seeds} {', '.join(map(str, self.unplayed))} {were} not played to the end"
+        message = f"stopped after {limit:g} s, {where}: {unplayed if self.sampled else 'nothing was played'}"
+        if running > limit / 2:
+            self.error("coverage", f"{message}. It hangs, or needs more time")
+        elif not self.sampled:
+            self.error("coverage", f"{message}. Give it more time, or make the environment faster")
+        else:
+            self.warning("coverage", message)
 
     def _add(self, finding: Finding) -> None:
         if finding not in self.findings:

@@ -1,0 +1,82 @@
+"""`envport check` says what it is doing, and ends within its time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import envport
+
+HANGS = """
+import time
+
+from envport import Environment, tool
+
+
+class Blocks(Environment):
+    \"\"\"Blocks the event loop.\"\"\"
+
+    def reset(self, *, seed, task):
+        return "ready"
+
+    @tool
+    def act(self) -> str:
+        \"\"\"Act.\"\"\"
+        time.sleep(3600)
+
+
+class InThread(Blocks):
+    \"\"\"Hangs in a thread.\"\"\"
+
+    runtime = "thread"
+    call_seconds = 0.1
+
+
+class InProcess(Blocks):
+    \"\"\"Hangs in a process.\"\"\"
+
+    runtime = "process"
+    call_seconds = 0.1
+"""
+
+
+@pytest.fixture
+def hangs(tmp_path: Path) -> Path:
+    (tmp_path / "hangs.py").write_text(HANGS)
+    (tmp_path / "slow_import.py").write_text("import time\ntime.sleep(3600)\n")
+    return tmp_path
+
+
+def test_a_call_that_blocks_is_told_named_and_left(hangs: Path) -> None:
+    done = envport("check", "./hangs.py:Blocks", "--seconds", "0.8", cwd=hangs)
+    assert done.returncode == 1
+    assert (
+        "error [coverage] stopped after 0.8 s, in the call act({}), which blocks and cannot be stopped" in done.stdout
+    )
+    assert "nothing was played" in done.stdout
+    # While it hangs, on standard error.
+    assert " s: playing seed 0 (1 of 3): the call act({})" in done.stderr
+    assert "error: blocks breaks the authoring contract" in done.stderr
+
+
+@pytest.mark.parametrize("cls", ["InThread", "InProcess"])
+def test_a_call_that_hangs_elsewhere_is_stopped(hangs: Path, cls: str) -> None:
+    done = envport("check", f"./hangs.py:{cls}", "--seed", "0", cwd=hangs)
+    assert done.returncode == 1
+    assert "error [call] act({}) hangs: The call took longer than its limit of 0.1 s." in done.stdout
+
+
+def test_an_import_that_hangs_is_named(hangs: Path) -> None:
+    done = envport("check", "./slow_import.py:Any", "--seconds", "0.5", cwd=hangs)
+    assert done.returncode == 2
+    assert " s: importing ./slow_import.py:Any" in done.stderr
+    said = done.stderr.splitlines()[-1]
+    assert (
+        said == "error: ./slow_import.py:Any cannot be checked: importing ./slow_import.py:Any takes longer than 0.5 s"
+    )
+
+
+def test_a_short_check_says_only_its_result() -> None:
+    done = envport("check", "counter")
+    assert done.returncode == 0, done
+    assert done.stderr == ""
