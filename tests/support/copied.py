@@ -75,6 +75,9 @@ class Copy:
 
     def __init__(self, folder: Path):
         self._folder, self._told = folder, folder / "running.txt"
+        # Some tests run as another user.
+        for closed in (folder, folder.parent):
+            closed.chmod(0o755)
         for package in PACKAGES:
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / package, folder / Path(package).name, ignore=ignored)

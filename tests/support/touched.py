@@ -26,7 +26,7 @@ from patience import VARIABLE, factor
 
 FOLDER = ROOT / ".mutants"
 # Quick ones first: what is recorded before an interruption is kept.
-FOLDERS = ("core", "gateway", "envs", "cli", "evaluation", "bridges", "docs", "runtimes", "cluster")
+FOLDERS = ("core", "gateway", "envs", "cli", "evaluation", "runtimes", "bridges", "cluster")
 ALONE = ("runtimes", "cluster")
 WORKERS = 2
 TOLD = "TOUCHED_TOLD"
