@@ -33,8 +33,6 @@ def list_environments(url: _OfGateway = None, as_json: AsJson = False) -> None:
             + [{"name": it.name, "error": it.why} for it in unloadable]
         )
         return
-    if not found and not unloadable:
-        console.note("No environments are installed. Serve one from a file: envport serve ./my_file.py:MyEnvironment")
     console.rows((it.name, first_line(it.description)) for it in found)
     if unloadable:
         console.line()
