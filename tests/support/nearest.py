@@ -38,6 +38,8 @@ TESTS = {
     "gateway/envport/tools/sampling.py": "core/test_sampling.py core/test_checker.py",
     "gateway/envport/trajectories": "core/test_trajectories.py core/test_episodes.py gateway/test_control_plane.py",
     "bridges/envport_bridges/evaluation": "evaluation",
+    "bridges/envport_bridges/evaluation/inspect_ai": "evaluation/test_evaluation_inspect.py evaluation",
+    "bridges/envport_bridges/evaluation/players": "evaluation/test_evaluation_agents.py evaluation",
     "bridges/envport_bridges/rollouts": "bridges/test_rollouts.py bridges/test_trl_connections.py bridges",
     "bridges/envport_bridges/trl": "bridges",
     "envs/envport_envs": "envs",
