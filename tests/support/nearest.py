@@ -6,10 +6,13 @@ import ast
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from mutations import Mutant
+from mutations import ROOT, Mutant
 from touched import Touched
 
-# For what runs in other processes than the tests. The longest beginning of a file's path decides.
+FORKING = "gateway/envport/runtimes/fork_server.py"
+LOCKING = "gateway/envport/player_code/bubblewrap.py"
+# For what runs in other processes than the tests: folders and files of tests, and files of the source, which stand for
+# the tests that touch them. The longest beginning of a file's path decides.
 TESTS = {
     "gateway/envport": "core gateway cli",
     "gateway/envport/access.py": "gateway/test_access.py gateway/test_isolation.py gateway/test_refusals.py",
@@ -27,9 +30,13 @@ TESTS = {
     "gateway/envport/http": "gateway/test_control_plane.py gateway/test_refusals.py gateway cli/test_cli_tracing.py",
     "gateway/envport/mcp": "gateway cli/test_cli_stdio.py cli/test_cli_drain.py",
     "gateway/envport/metrics": "gateway/test_metrics.py",
-    "gateway/envport/player_code": "runtimes/test_player_code.py gateway/test_player_faults.py runtimes",
+    "gateway/envport/player_code": f"{LOCKING} runtimes/test_player_code.py gateway/test_player_faults.py runtimes",
     "gateway/envport/registry.py": "core/test_registry.py core cli/test_cli_catalogue.py cli/test_cli_errors.py",
     "gateway/envport/runtimes": "runtimes core/test_episodes.py",
+    **{f"gateway/envport/runtimes/{name}.py": f"{FORKING} runtimes" for name in ("child", "zygote")},
+    "gateway/envport/runtimes/fork_server.py": f"{FORKING} runtimes",
+    "gateway/envport/runtimes/sandbox.py": "runtimes/test_sandbox.py runtimes/test_player_code.py runtimes",
+    "gateway/envport/runtimes/syscalls.py": "runtimes/test_sandbox.py runtimes/test_player_code.py runtimes",
     "gateway/envport/runtimes/descriptors.py": "cli/test_cli_serve.py",
     "gateway/envport/serving.py": "cli",
     "gateway/envport/telemetry": "gateway/test_metrics.py cli/test_cli_tracing.py cli/test_cli_logs.py",
@@ -37,7 +44,7 @@ TESTS = {
     "gateway/envport/tools/arguments.py": "core/test_bad_input.py core/test_tool_schemas.py gateway",
     "gateway/envport/tools/sampling.py": "core/test_sampling.py core/test_checker.py",
     "gateway/envport/trajectories": "core/test_trajectories.py core/test_episodes.py gateway/test_control_plane.py",
-    "bridges/envport_bridges/evaluation": "evaluation",
+    "bridges/envport_bridges/evaluation": "evaluation/test_evaluation_command.py evaluation",
     "bridges/envport_bridges/evaluation/inspect_ai": "evaluation/test_evaluation_inspect.py evaluation",
     "bridges/envport_bridges/evaluation/players": "evaluation/test_evaluation_agents.py evaluation",
     "bridges/envport_bridges/rollouts": "bridges/test_rollouts.py bridges/test_trl_connections.py bridges",
@@ -62,7 +69,12 @@ def nearest(mutant: Mutant, touched: Touched) -> tuple[list[str], list[str]]:
             found += touched.mentioning(name)
         if isinstance(statement, DEFINITIONS):
             found += touched.tests(mutant.path, statement.lineno, statement.end_lineno or last)
-    return _once(found), _once(touched.among(_mapped(mutant.path)), found)
+    near = (test for name in _mapped(mutant.path) for test in _of(name, touched))
+    return _once(found), _once(near, found)
+
+
+def _of(name: str, touched: Touched) -> list[str]:
+    return touched.touching(name) if (ROOT / name).is_file() else touched.among(f"tests/{name}")
 
 
 def _once(tests: Iterable[str], other: Iterable[str] = ()) -> list[str]:
@@ -72,7 +84,7 @@ def _once(tests: Iterable[str], other: Iterable[str] = ()) -> list[str]:
 
 def _mapped(path: str) -> Sequence[str]:
     names = TESTS[max((start for start in TESTS if path.startswith(start)), key=len)]
-    return [f"tests/{name}" for name in names.split()]
+    return names.split()
 
 
 @cache

@@ -78,13 +78,13 @@ class Touched:
                     found |= lines.get(number, set())
         return self._ordered(found)
 
-    def among(self, paths: Sequence[str]) -> list[str]:
-        """The tests of these files and folders, quickest first in each."""
-        return [
-            test
-            for path in paths
-            for test in self._ordered(it for it in self._seconds if it.startswith((f"{path}/", f"{path}::")))
-        ]
+    def touching(self, path: str) -> list[str]:
+        """The tests that touch any line of this file, quickest first."""
+        return self._ordered(set[str]().union(*self._lines.get(path, {}).values()))
+
+    def among(self, path: str) -> list[str]:
+        """The tests of this file or folder, quickest first."""
+        return self._ordered(test for test in self._seconds if test.startswith((f"{path}/", f"{path}::")))
 
     def quick(self, tests: Sequence[str], seconds: float, number: int | None = None) -> list[str]:
         """As many of these tests, in this order, as take so long together; the first one always."""
