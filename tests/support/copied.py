@@ -104,9 +104,11 @@ class Copy:
         while left:
             with self._changed(mutant):
                 failed = self._failed(left, seconds)
-                if failed is None or failed in (HUNG, BROKEN):
+                if failed is None or failed == HUNG:
                     return failed
-                again = self._failed([failed], seconds)
+                again = failed == BROKEN or self._failed([failed], seconds)
+            if failed == BROKEN:
+                return failed if self._failed(left, seconds) != BROKEN else None
             if again and self._passes(failed, seconds):
                 return failed
             left.remove(failed)
