@@ -133,6 +133,8 @@ def test_the_async_worker_with_episodes_opened_ahead(place: Place):
     worker, samples = async_samples(spec, factories, solve, 8)
     assert {shown_in(text) for text in worker.seen} == {listed_by(place, spec, index) for index in TWO}
     assert all(sample.metrics["tools/failure_frequency"] == 0 for sample in samples)
+    # Each factory has opened those of its own tools.
+    assert all(factory._ahead.foreseen > 0 for factory in factories.values())
 
 
 def test_rollouts_from_python_know_the_tools_of_their_episode(place: Place):

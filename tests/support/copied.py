@@ -15,12 +15,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from mutations import PACKAGES, ROOT, Mutant
+from patience import patient
 
 HUNG = "takes far longer"
 BROKEN = "cannot be collected"
@@ -30,8 +31,7 @@ LOADED = (
     *("torch", "transformers", "trl.trainer.grpo_trainer", "inspect_ai", "datasets", "textarena", "matplotlib.pyplot"),
 )
 # Plugins of pytest are among what is loaded, which it would warn of.
-WORDS = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning", "--timeout", "60")
-WORDS += ("-m", "not slow")
+WORDS = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-m", "not slow")
 WHERE = """
 import subprocess, command_line, envport
 def test_where():
@@ -50,6 +50,15 @@ def load() -> None:
     assert not ours, f"{ours} would not be imported from the copy"
     gc.collect()
     gc.freeze()
+
+
+class Ended:
+    """A plugin of pytest: how the tests went. What is found later, when Python cleans up, does not count."""
+
+    code = int(pytest.ExitCode.INTERNAL_ERROR)
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        self.code = int(exitstatus)
 
 
 class Chosen:
@@ -92,37 +101,37 @@ class Copy:
         words = ["--rootdir", str(ROOT), "--config-file", str(ROOT / "pyproject.toml"), str(test)]
         assert self._run(words, 120) == 0, f"the copy is not imported, see {self._folder / 'output.txt'}"
 
-    def killer(self, tests: Sequence[str], mutant: Mutant, seconds: float) -> str | None:
+    def killer(self, tests: Mapping[str, float], mutant: Mutant) -> str | None:
         """The test that fails with the mutant, if one does; it has to fail twice, and to pass without the mutant.
 
         Args:
-            tests: Which tests may be run.
+            tests: Which tests may be run, and how many seconds each takes without the mutant.
             mutant: What to change.
-            seconds: How long the tests take without it.
         """
-        left = list(tests)
+        left = dict(tests)
         while left:
             with self._changed(mutant):
-                failed = self._failed(left, seconds)
+                failed = self._failed(left)
                 if failed is None or failed == HUNG:
                     return failed
-                again = failed == BROKEN or self._failed([failed], seconds)
+                again = failed == BROKEN or self._failed({failed: left[failed]})
             if failed == BROKEN:
-                return failed if self._failed(left, seconds) != BROKEN else None
-            if again and self._passes(failed, seconds):
+                return failed if self._failed(left) != BROKEN else None
+            if again and self._passes(failed, left[failed]):
                 return failed
-            left.remove(failed)
+            del left[failed]
         return None
 
     def _passes(self, test: str, seconds: float) -> bool:
         if test not in self._passing:
-            self._passing[test] = self._failed([test], seconds) is None
+            self._passing[test] = self._failed({test: seconds}) is None
         return self._passing[test]
 
-    def _failed(self, tests: Sequence[str], seconds: float) -> str | None:
-        chosen = Chosen(tests, self._told)
+    def _failed(self, tests: Mapping[str, float]) -> str | None:
         self._told.unlink(missing_ok=True)
-        code = self._run(list(dict.fromkeys(map(_file, tests))), 45 + 3 * seconds, chosen)
+        one, all_of_them = 15 + 4 * max(tests.values()), 30 + 3 * sum(tests.values())
+        words = ["--timeout", f"{one:.0f}", *dict.fromkeys(map(_file, tests))]
+        code = self._run(words, patient(all_of_them), Chosen(list(tests), self._told))
         if code is None:
             return HUNG
         if code == pytest.ExitCode.TESTS_FAILED:

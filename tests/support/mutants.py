@@ -52,7 +52,7 @@ class Trials:
 
     def _killer(self, tests: list[str], mutant: Mutant) -> str | None:
         assert self._copy is not None
-        return self._copy.killer(tests, mutant, self._touched.seconds(tests))
+        return self._copy.killer({test: self._touched.seconds([test]) for test in tests}, mutant)
 
 
 _trials: Trials

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cache
@@ -30,6 +31,8 @@ FOLDERS = ("core", "gateway", "envs", "cli", "evaluation", "runtimes", "bridges"
 ALONE = ("runtimes", "cluster")
 WORKERS = 2
 TOLD = "TOUCHED_TOLD"
+# Seconds that any test takes, for pytest itself.
+_OVERHEAD = 0.05
 
 
 class Touched:
@@ -62,7 +65,7 @@ class Touched:
                 self._record(changed)
 
     def tests(self, path: str, first: int, last: int) -> list[str]:
-        """The tests that touch a line of these, quickest first; of a parametrized one, one comes before all others."""
+        """The tests that touch a line of these, quickest first."""
         lines = self._lines.get(path, {})
         found = set[str]().union(*(lines.get(line, ()) for line in range(first, last + 1)))
         return self._ordered(found)
@@ -87,13 +90,12 @@ class Touched:
         return self._ordered(test for test in self._seconds if test.startswith((f"{path}/", f"{path}::")))
 
     def quick(self, tests: Sequence[str], seconds: float, number: int | None = None) -> list[str]:
-        """As many of these tests, in this order, as take so long together; the first one always."""
+        """As many of these tests, in this order, as fit into so many seconds; the first one always."""
         chosen: list[str] = []
-        for test in tests[:number]:
-            seconds -= self.seconds([test])
-            if seconds < 0 and chosen:
-                break
-            chosen.append(test)
+        for test in tests:
+            if len(chosen) != number and (self.seconds([test]) <= seconds or not chosen):
+                seconds -= self.seconds([test])
+                chosen.append(test)
         return chosen
 
     def seconds(self, tests: Iterable[str]) -> float:
@@ -101,14 +103,13 @@ class Touched:
         return sum(self._seconds.get(test, 1.0) for test in tests)
 
     def _ordered(self, tests: Iterable[str]) -> list[str]:
-        passed = sorted((test for test in tests if test in self._seconds), key=lambda test: self._seconds[test])
-        ranks: dict[str, int] = {}
-        by_rank: list[tuple[int, int, str]] = []
-        for place, test in enumerate(passed):
-            function = test.partition("[")[0]
-            ranks[function] = ranks.get(function, -1) + 1
-            by_rank.append((min(ranks[function], 1), place, test))
-        return [test for _, _, test in sorted(by_rank)]
+        """Quickest first; each further case of a parametrized test counts as so much slower."""
+        costs: list[tuple[float, str]] = []
+        cases = Counter[str]()
+        for test in sorted((test for test in tests if test in self._seconds), key=lambda test: self._seconds[test]):
+            cases[test.partition("[")[0]] += 1
+            costs.append(((_OVERHEAD + self._seconds[test]) * cases[test.partition("[")[0]], test))
+        return [test for _, test in sorted(costs)]
 
     def _record(self, files: list[Path]) -> None:
         data, told = FOLDER / "coverage", FOLDER / "told.jsonl"
