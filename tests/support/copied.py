@@ -154,20 +154,12 @@ class Copy:
         """Run pytest in a fork; its exit code, or None if it took too long."""
         pid = os.fork()
         if pid == 0:
+            ended = Ended()
             try:
                 self._become()
-                words = [
-                    "-x",
-                    "-q",
-                    "-p",
-                    "no:cacheprovider",
-                    "-W",
-                    "ignore::pytest.PytestAssertRewriteWarning",
-                    *words,
-                ]
-                os._exit(pytest.main([*words, "--timeout", "60", "-m", "not slow"], plugins=list(plugins)))
+                pytest.main([*WORDS, *words], plugins=[ended, *plugins])
             finally:
-                os._exit(pytest.ExitCode.INTERNAL_ERROR)
+                os._exit(ended.code)
         try:
             return _wait(pid, limit)
         finally:
