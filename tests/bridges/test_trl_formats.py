@@ -126,6 +126,13 @@ def test_text_is_read_by_the_schema(schema: dict[str, Any], text: str, value: An
     assert json.dumps(read) == json.dumps({"x": value, "other": 3})
 
 
+def test_text_is_read_again_when_another_argument_has_said_which_kind_it_is():
+    kinds = {"if": {"properties": {"kind": {"const": 1}}}, "then": {"properties": {"x": {"type": "integer"}}}}
+    schema = ArgumentSchema({"type": "object", "properties": {"x": {}, "kind": {"type": "integer"}}, **kinds})
+    assert read_arguments({"x": "7", "kind": "1"}, schema, {"null"}) == {"x": 7, "kind": 1}
+    assert read_arguments({"x": "7", "kind": "2"}, schema, {"null"}) == {"x": "7", "kind": 2}
+
+
 def made(trainer_class: type[Any], spec: Any, template: str, tmp_path: Path) -> Any:
     """A trainer whose model has a chat template."""
     tokenizer = make_tokenizer(template)

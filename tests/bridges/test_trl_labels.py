@@ -6,6 +6,8 @@ from harness import running
 
 from envport import Client
 from envport.registry import load
+from envport.types import Choice
+from envport_bridges.rollouts.labels import RolloutLabels
 from envport_bridges.trl import EnvironmentSpec
 
 
@@ -23,6 +25,13 @@ def test_a_bridge_labels_run_group_and_sample() -> None:
         assert {(it["group"], it["sample"], it["who"]) for it in found} == {
             (group, sample, "me") for group in groups for sample in "01"
         }
+
+
+def test_of_very_many_groups_the_oldest_is_forgotten_and_begins_again() -> None:
+    labels = RolloutLabels({})
+    for seed in range(10_001):
+        assert labels.of(Choice(seed=seed))["sample"] == "0"
+    assert [labels.of(Choice(seed=seed))["sample"] for seed in (10_000, 2, 0)] == ["1", "1", "0"]
 
 
 def test_a_spec_does_not_show_its_secrets() -> None:

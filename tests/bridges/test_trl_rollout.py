@@ -95,6 +95,10 @@ def test_only_what_the_model_wrote_is_trained_on(place: Place, tmp_path: Path):
     written = [calls(("guess", json.dumps({"number": number}))) for number in range(2)]
     assert tokenizer.decode(ids[mask.bool()]) == "".join([*written, DONE])
     assert tokenizer.decode(ids[~mask.bool()]).count("Wrong.") == 2
+    # What would leave no room for an answer ends the rollout before it.
+    written_until, shown_until = (int(place) + 1 for place in mask.diff().nonzero()[:2])
+    trainer = train(tmp_path, spec, guess_up_to(2), max_completion_length=shown_until)
+    assert logged(trainer, "completions/max_length") == [written_until]
 
 
 def test_reward_functions_read_the_conversation_as_it_was(place: Place, tmp_path: Path):

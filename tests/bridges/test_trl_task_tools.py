@@ -135,6 +135,16 @@ def test_the_async_worker_with_episodes_opened_ahead(place: Place):
     assert all(sample.metrics["tools/failure_frequency"] == 0 for sample in samples)
 
 
+def test_each_factory_opens_the_episodes_of_its_own_tools_ahead(place: Place):
+    spec = place.spec("toolbox", indices=TWO)
+    factories = spec.opened_ahead(2, 4)
+    for row in spec.rows:
+        factory = factories[row["environment"]]
+        for instance in [factory(), factory()]:
+            instance.reset(**row)
+        assert factory._ahead.foreseen == 1
+
+
 def test_rollouts_from_python_know_the_tools_of_their_episode(place: Place):
     rollouts = Rollouts(place.spec("toolbox").target)
     with rollouts.open(task=INDEX_OF["own"]) as rollout:

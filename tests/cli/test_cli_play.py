@@ -264,6 +264,12 @@ def test_images_are_saved_where_the_path_says(gateway: Served, tmp_path: Path, a
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
+def test_a_text_that_is_embedded_is_shown_as_text():
+    done = envport("play", "showcase", stdin=lines("show_resource"))
+    assert done.returncode == 0, done
+    assert "\n# A note\n" in done.stdout
+
+
 class Terminal:
     """A command at a terminal of its own."""
 

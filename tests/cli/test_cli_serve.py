@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -262,3 +263,13 @@ def test_loopback_has_other_names_too(host: str):
         pytest.skip(f"{host} cannot be bound to: {error}")
     with Served("counter", "--host", host) as served:
         assert httpx2.get(f"{served.url}/healthz").status_code == 200
+
+
+def test_it_may_open_as_many_files_as_the_system_allows():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        with Served("counter", fresh=True) as served:
+            assert resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -66,6 +66,7 @@ class Picky(Environment):
         half: Annotated[float, Field(multiple_of=0.5)] = 0.5,
         either: int | list[float] | Address | None = None,
         prices: dict[str, int] = {},  # noqa: B006 - never changed
+        notes: dict[str, Any] = {},  # noqa: B006 - never changed
         pair: tuple[int, str] = (1, "a"),
         closed: Closed | None = None,
         shape: Disc | Square | None = None,
@@ -127,6 +128,8 @@ ROWS = [
         ["'either' at number is 0; it has to be an integer at least 1."],
     ),
     ("inside a mapping", "act", {"prices": {"tea": "dear"}}, ["'prices' at tea is \"dear\"; it has to be an integer."]),
+    ("no mapping", "act", {"prices": 1}, ["'prices' is 1; it has to be an object whose values are each an integer."]),
+    ("no mapping of anything", "act", {"notes": 1}, ["'notes' is 1; it has to be an object."]),
     ("a short tuple", "act", {"pair": [1]}, ["'pair' is [1]", "in this order, an integer, a string"]),
     ("an unknown key inside", "act", {"closed": {"side": 1, "x": 2}}, ["'closed' at x is unknown", "there are: side"]),
     (

@@ -7,7 +7,8 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from envport.errors import EnvportError, EpisodeFailed, EpisodeOver, error_from_code
+from envport import errors
+from envport.errors import ConfigurationError, EnvportError, EpisodeFailed, EpisodeOver, MissingExtra, error_from_code
 from envport.types import FaultOwner, Outcome
 
 
@@ -57,3 +58,12 @@ def test_errors_carry_the_owner_through_a_wire_and_a_pickle(error: EnvportError,
     for one in (error, pickle.loads(pickle.dumps(error))):
         assert isinstance(one, EpisodeFailed | EpisodeOver)
         assert (str(one), one.fault) == ("gone", owner)
+
+
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if isinstance(getattr(errors, name), type)])
+def test_every_error_comes_back_from_its_code_in_the_same_words(name: str):
+    cls = getattr(errors, name)
+    error = error_from_code(cls.code, "the gateway's words")
+    assert str(error) == "the gateway's words"
+    # What is missing there does not have to be installed here.
+    assert type(error) is (ConfigurationError if cls is MissingExtra else cls)

@@ -8,6 +8,7 @@ import pytest
 
 from envport.checker import check_environment
 from envport.classes import installed
+from envport.registry import load
 
 NEEDS = {"wordle": "textarena", "catch?render=image": "PIL", "catch?render=both": "PIL"}
 REFERENCES = [
@@ -32,3 +33,13 @@ def test_it_passes_the_checker_without_a_warning(reference: str) -> None:
     report = check_environment(reference, seeds=range(10), steps=40)
     # How long a call took is the machine's affair here.
     assert [finding for finding in report.findings if finding.check != "runtime"] == []
+
+
+@pytest.mark.parametrize("name", ["catch", "counter", "echo", "maze", "sudoku", "wordle"])
+def test_what_only_plays_is_told_to_change_nothing_else(name: str) -> None:
+    if name in NEEDS and find_spec(NEEDS[name]) is None:
+        pytest.skip(f"needs {NEEDS[name]}")
+    for tool in load(name).tools.values():
+        hints = tool.hints
+        assert hints.open_world is False
+        assert hints.read_only or hints.destructive is False

@@ -19,7 +19,9 @@ MISSING = [name for name in ("trl", "torch", "transformers", "datasets") if find
 if MISSING:
     pytest.skip(f"there is no training to compare with: {', '.join(MISSING)} missing", allow_module_level=True)
 
+from envport_bridges.evaluation.inspect_ai.dataset import seed_of as seed_in_evaluation  # noqa: E402
 from envport_bridges.trl import EnvironmentSpec  # noqa: E402
+from envport_bridges.trl.rows import seed_of as seed_in_training  # noqa: E402
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluate_catch"
 REFERENCE = f"{EXAMPLE / 'policies.py'}:reference"
@@ -46,6 +48,12 @@ def in_training(reference: str, policy_name: str, **selection: Any) -> list[floa
             view.history.append((call, None))  # type: ignore[arg-type]
         rewards.append(environment.score)
     return rewards
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_the_seeds_are_the_same(seed: int):
+    for position in range(20):
+        assert seed_in_evaluation(seed, position) == seed_in_training(seed, position) < 2**31
 
 
 @pytest.mark.parametrize("policy", ["random", "noop", REFERENCE])

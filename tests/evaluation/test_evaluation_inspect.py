@@ -287,6 +287,7 @@ def test_a_result_names_its_player_without_folders_and_says_how_long_it_took(gat
     (tmp_path / "still.py").write_text("def still(view):\n    return 'move', {'direction': 'stay'}\n")
     by_policy = result_of(address(gateway, "catch"), policy=f"{tmp_path}/still.py:still", num_tasks=1, max_calls=1)
     assert by_policy.player == "policy still.py:still"
+    assert by_policy.identity.split == "train"
     assert by_policy.played[0].seconds > 0
     by_model = result_of(address(gateway, "catch"), model=scripted(refuses_to_act), num_tasks=1)
     assert by_model.player == "model mockllm/model"

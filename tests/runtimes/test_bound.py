@@ -125,6 +125,23 @@ async def test_a_bound_environment_stays_in_its_thread(kind: RuntimeKind, capfd:
         assert not thread.is_alive()
 
 
+async def test_the_thread_of_what_cannot_be_made_ends():
+    class Unmade(Bound):
+        broken = False
+
+        def __init__(self) -> None:
+            if self.broken:
+                raise RuntimeError("nothing to see")
+
+    async with serving(EnvironmentDefinition("unmade", Unmade), runtime="thread") as episodes:
+        Unmade.broken = True
+        with pytest.raises(EpisodeFailed):
+            await open_episode(episodes, "unmade")
+    for thread in [thread for thread in threading.enumerate() if thread.name == "envport unmade"]:
+        thread.join(patient(5))
+        assert not thread.is_alive()
+
+
 def test_a_bound_environment_is_never_run_in_the_event_loop():
     assert kind_for(BOUND, "inline") == "thread"
     assert kind_for(BOUND, "process") == "process"

@@ -17,6 +17,7 @@ from opening import open_episode, start_over
 from patience import patient
 from runtime_environments import Blocking, Closing, Drawing, Everything, Faulty, Lingering, Slumbering, Stubborn
 from runtimes import KINDS, descendants, play, serving
+from users import PYTHONPATH
 
 from envport import Client, Environment, Step, Task, tool
 from envport.checker import check_environment
@@ -25,8 +26,6 @@ from envport.episodes import EpisodeTable, OpenRequest
 from envport.errors import EpisodeFailed, InvalidEnvironment
 from envport.registry import EnvironmentDefinition, load
 from envport.runtimes import kind_for, runtime_for
-
-SUPPORT = Path(__file__).parents[1] / "support"
 
 
 class Timed(Environment):
@@ -311,7 +310,7 @@ if __name__ == '__main__':
 def test_nothing_survives_the_gateway(tmp_path: Path, number: signal.Signals):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    environ = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    environ = {**os.environ, "PYTHONPATH": PYTHONPATH}
     with subprocess.Popen(
         [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, text=True
     ) as gateway:

@@ -13,7 +13,7 @@ from opening import open_episode
 from patience import patient
 from runtime_environments import Nosy, Prisoner
 from runtimes import descendants, play, serving
-from users import SUPPORT, USERS, run_as_nobody, run_without_namespaces
+from users import PYTHONPATH, USERS, run_as_nobody, run_without_namespaces
 
 from envport.errors import ConfigurationError, EpisodeFailed, EpisodeOver, InvalidEnvironment
 from envport.registry import EnvironmentDefinition
@@ -53,7 +53,7 @@ async def test_a_gateway_hides_its_secrets_from_processes_of_its_own_user():
 
 def test_nothing_survives_a_killed_gateway():
     source = "import asyncio, escapes; asyncio.run(escapes.until_killed())"
-    environ = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    environ = {**os.environ, "PYTHONPATH": PYTHONPATH}
     with subprocess.Popen(
         [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, text=True
     ) as gateway:

@@ -17,6 +17,7 @@ from opening import close_episode, open_episode
 from patience import patient
 from runtime_environments import Free, Prisoner
 from runtimes import descendants, serving
+from users import NOBODY
 
 from envport.episodes import Episode, Episodes
 from envport.errors import ConfigurationError, EpisodeFailed, EpisodeOver
@@ -87,7 +88,15 @@ async def _escapes(secret: str) -> None:
         assert await attempt(after, "import os; result = os.listdir('/tmp') + os.listdir('/dev/shm')") == "[]"
 
 
+def _is_nobody_to_the_machine() -> None:
+    """What root starts in a sandbox is another user's, where there is another one."""
+    if os.geteuid() == 0 and int(Path("/proc/self/uid_map").read_text().split()[2]) > NOBODY:
+        states = [Path(f"/proc/{pid}/status").read_text() for pid, _ in descendants(os.getpid())]
+        assert {state.split("Uid:")[1].split()[0] for state in states} == {str(NOBODY)}
+
+
 async def _has_no_rights(one: Episode) -> None:
+    _is_nobody_to_the_machine()
     status = "result = [line.split()[1] for line in open('/proc/self/status') if line.startswith(('Cap', 'NoNew'))]"
     assert await attempt(one, status) == str(["0" * 16] * 5 + ["1"])
     assert await attempt(one, "import os; result = (os.getuid(), os.getgid(), os.getgroups())") == "(1000, 1000, [])"

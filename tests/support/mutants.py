@@ -1,124 +1,70 @@
 """Change the source at random places, one at a time, and list the changes that no test notices. Run by `make mutants`.
 
-A change is made in a copy of the three packages that comes first on PYTHONPATH; the working tree stays as it is.
-Only the tests nearest to a file are run (`TESTS`); `--tests tests` tries with all. A survivor that changes nothing that
-anybody can see belongs into `mutants_equivalent.txt` as it is printed, with the reason; it is then not tried.
+A change is made in a copy of the three packages that comes first on PYTHONPATH; the working tree stays as it is. The
+tests that touch the changed lines are run until one fails, at first the quickest ones only, then the others, and last
+those near to the file (`nearest.py`). A survivor that changes nothing that anybody can see belongs into
+`mutants_equivalent.txt` as it is printed, with the reason; it is then not tried.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import multiprocessing
 import os
 import random
 import re
-import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
-from mutations import ROOT, Mutant, mutants_in
-from patience import VARIABLE, factor
+from copied import Copy, load
+from mutations import PACKAGES, Mutant, mutants_in
+from nearest import nearest
+from patience import factor
+from touched import Touched, forget
 
-PACKAGES = ("gateway/envport", "bridges/envport_bridges", "envs/envport_envs")
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
-# The longest beginning of a file's path decides.
-TESTS = {
-    "gateway/envport": "core gateway cli",
-    "gateway/envport/access.py": "gateway/test_access.py gateway/test_isolation.py gateway/test_refusals.py",
-    "gateway/envport/app.py": "gateway",
-    "gateway/envport/checker.py": "core/test_checker.py envs/test_all_environments.py",
-    "gateway/envport/cli": "cli",
-    "gateway/envport/client": "gateway/test_control_plane.py gateway/test_refusals.py gateway/test_access.py bridges",
-    "gateway/envport/cluster": "cluster",
-    "gateway/envport/environment.py": "core",
-    "gateway/envport/episodes": "core/test_episodes.py core/test_episode_machine.py core/test_admission.py gateway",
-    "gateway/envport/episodes/watched.py": "gateway/test_metrics.py core/test_episodes.py cli/test_cli_tracing.py",
-    "gateway/envport/http": "gateway/test_control_plane.py gateway/test_refusals.py gateway cli/test_cli_tracing.py",
-    "gateway/envport/mcp": "gateway cli/test_cli_stdio.py cli/test_cli_drain.py",
-    "gateway/envport/metrics": "gateway/test_metrics.py",
-    "gateway/envport/registry.py": "core/test_registry.py core cli/test_cli_catalogue.py cli/test_cli_errors.py",
-    "gateway/envport/runtimes": "runtimes core/test_episodes.py",
-    "gateway/envport/serving.py": "cli",
-    "gateway/envport/telemetry": "gateway/test_metrics.py cli/test_cli_tracing.py cli/test_cli_logs.py",
-    "gateway/envport/tools": "core/test_tool_schemas.py core/test_sampling.py core/test_content.py core gateway",
-    "gateway/envport/tools/arguments.py": "core/test_bad_input.py core/test_tool_schemas.py gateway",
-    "gateway/envport/tools/sampling.py": "core/test_sampling.py core/test_checker.py",
-    "gateway/envport/trajectories": "core/test_trajectories.py core/test_episodes.py gateway/test_control_plane.py",
-    "bridges/envport_bridges/evaluation": "evaluation",
-    "bridges/envport_bridges/rollouts": "bridges/test_rollouts.py bridges/test_trl_connections.py bridges",
-    "bridges/envport_bridges/trl": "bridges",
-    "envs/envport_envs": "envs",
-    **{f"envs/envport_envs/{name}.py": f"envs/test_{name}.py envs" for name in ("catch", "maze", "sudoku", "wordle")},
-}
-WHERE = """
-import subprocess, command_line, envport
-def test_where():
-    assert envport.__file__.startswith({folder!r})
-    assert subprocess.check_output([{python!r}, {where!r}], text=True).strip() == envport.__file__
-    assert envport.__file__ in command_line.envport("check", "{where}:Nothing").stdout
-"""
+# The quick pass: at most so many tests, which take so many seconds.
+QUICK, QUICK_SECONDS = 40, 30
 
 
-class Copy:
-    """A copy of the packages, in which tests are run."""
+class Trials:
+    """Tries mutants in a process of its own, with a copy of its own."""
 
-    def __init__(self, folder: str):
-        self._folder = Path(folder)
-        for package in PACKAGES:
-            target = self._folder / Path(package).name
-            shutil.copytree(ROOT / package, target, ignore=shutil.ignore_patterns("__pycache__"))
-        self._environment = os.environ | {
-            VARIABLE: str(factor()),
-            "PYTHONPATH": folder,
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "HYPOTHESIS_STORAGE_DIRECTORY": f"{folder}/hypothesis",
-        }
-        subprocess.run([sys.executable, "-m", "compileall", "-q", folder], check=True)
-        self._seconds: dict[str, float] = {}
+    def __init__(self, folder: str, touched: Touched, seconds: float):
+        self._folder, self._touched, self._seconds = folder, touched, seconds
+        self._copy: Copy | None = None
 
-    def check(self) -> None:
-        """Fails if tests would import something else, in their own process, in another, or in a forked command."""
-        where, test = self._folder / "where.py", self._folder / "test_where.py"
-        where.write_text("import envport; print(envport.__file__)")
-        test.write_text(WHERE.format(folder=str(self._folder), where=str(where), python=sys.executable))
-        assert self._run(f"--rootdir {ROOT} --config-file {ROOT / 'pyproject.toml'} {test}"), "the copy is not imported"
+    def __call__(self, mutant: Mutant) -> tuple[Mutant, str, str | None, float]:
+        """The mutant, the pass that was the last, what has failed then, and the seconds that it took."""
+        if self._copy is None:
+            self._copy = Copy(Path(tempfile.mkdtemp(dir=self._folder)))
+            self._copy.check()
+        began = time.monotonic()
+        covering, near = nearest(mutant, self._touched)
+        quick = self._touched.quick(covering or near, QUICK_SECONDS, QUICK)
+        rest = [test for test in (*covering, *near) if test not in set(quick)]
+        killer, which = self._killer(quick, mutant), "quick"
+        if killer is None:
+            killer, which = self._killer(self._touched.quick(rest, self._seconds), mutant), "long"
+        return mutant, which, killer, time.monotonic() - began
 
-    def passes(self, tests: str, mutant: Mutant | None = None) -> bool:
-        """Whether the tests pass with the mutant. What takes far longer than without it has not passed."""
-        if mutant is None:
-            began = time.monotonic()
-            passed = self._run(tests)
-            self._seconds[tests] = time.monotonic() - began
-            return passed
-        file = self._folder / Path(mutant.path).relative_to(Path(mutant.path).parts[0])
-        # A compiled file counts as fresh if size and second are the same.
-        for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
-            compiled.unlink()
-        file.write_bytes(mutant.changed)
-        try:
-            return self._run(tests, limit=30 + 2 * self._seconds[tests])
-        finally:
-            file.write_bytes(mutant.source)
+    def _killer(self, tests: list[str], mutant: Mutant) -> str | None:
+        assert self._copy is not None
+        return self._copy.killer({test: self._touched.seconds([test]) for test in tests}, mutant)
 
-    def _run(self, tests: str, limit: float | None = None) -> bool:
-        words = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", "--timeout", "120", *tests.split()]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *words],
-            env=self._environment, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            return process.wait(limit) == 0
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+
+_trials: Trials
+
+
+def _begin(trials: Trials) -> None:
+    global _trials
+    _trials = trials
+
+
+def _try(mutant: Mutant) -> tuple[Mutant, str, str | None, float]:
+    return _trials(mutant)
 
 
 def equivalent() -> set[str]:
@@ -127,39 +73,50 @@ def equivalent() -> set[str]:
     return {re.sub(r":\d+: ", ": ", line, count=1) for line in lines if line and not line.startswith("#")}
 
 
-def nearest(path: str) -> str:
-    names = TESTS[max((start for start in TESTS if path.startswith(start)), key=len)]
-    return " ".join(f"tests/{name}" for name in names.split())
+def picked(paths: list[str], number: int, seed: int) -> tuple[list[Mutant], int]:
+    """A sample of the mutants, without those that are known to be equivalent, and how many mutants there are.
+
+    What has been chosen does not depend on the other mutants, so that a change of the source changes the sample little.
+    """
+    found = sorted(
+        mutants_in(paths or PACKAGES), key=lambda it: random.Random(f"{seed} {it.path}: {it.change}").random()
+    )
+    known = equivalent()
+    return [it for it in found[:number] if f"{it.path}: {it.change}" not in known], len(found)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--number", type=int, default=150, help="how many changes to try")
     parser.add_argument("--seed", type=int, default=0, help="which ones")
-    parser.add_argument("--tests", help="which tests to run, for all of them")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
+    parser.add_argument("--seconds", type=float, default=180, help="of tests to run when the quickest have passed")
+    parser.add_argument("--record", action="store_true", help="record anew which tests touch which lines")
+    parser.add_argument("--verbose", action="store_true", help="print what has killed the others, too")
     parser.add_argument("paths", nargs="*", help="files, folders or single lines (path:12) to change; all if not given")
     chosen = parser.parse_args()
-    known = equivalent()
-    found = [it for it in mutants_in(chosen.paths or PACKAGES) if f"{it.path}: {it.change}" not in known]
-    picked = random.Random(chosen.seed).sample(found, min(chosen.number, len(found)))
-    survived = tried = 0
+    os.nice(5)
+    factor(chosen.jobs)
+    if chosen.record:
+        forget()
+    touched = Touched()
+    touched.refresh()
+    load()
+    mutants, there = picked(chosen.paths, chosen.number, chosen.seed)
+    killed = Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
-        copy = Copy(folder)
-        copy.check()
-        passing: dict[str, bool] = {}
-        for mutant in sorted(picked, key=lambda mutant: (mutant.path, mutant.start)):
-            tests = chosen.tests or nearest(mutant.path)
-            if tests not in passing:
-                passing[tests] = copy.passes(tests)
-            if not passing[tests]:
-                print(f"not tried, as {tests} fail without it: {mutant}", flush=True)
-                continue
-            tried += 1
-            if copy.passes(tests, mutant):
-                survived += 1
-                print(f"survived: {mutant}", flush=True)
-    share = f" ({(tried - survived) / tried:.0%})" if tried else ""
-    print(f"{tried - survived} of {tried} were killed{share}, of {len(found)} that there are.")
+        trials = Trials(folder, touched, chosen.seconds)
+        with multiprocessing.get_context("fork").Pool(chosen.jobs, _begin, [trials]) as pool:
+            for mutant, which, killer, seconds in pool.imap_unordered(_try, mutants):
+                if killer is None:
+                    print(f"survived: {mutant}", flush=True)
+                else:
+                    killed[which] += 1
+                    if chosen.verbose:
+                        print(f"killed in {seconds:.0f} s ({which}) by {killer}: {mutant}", flush=True)
+    share = f" ({killed.total() / len(mutants):.1%})" if mutants else ""
+    quick = f"{killed['quick']} of them by the quickest tests"
+    print(f"{killed.total()} of {len(mutants)} were killed{share}, {quick}; there are {there} mutants.")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("gateway/envport", "bridges/envport_bridges", "envs/envport_envs")
 SWAPPED = {"==": "!=", "<": "<=", ">": ">=", "in": "not in", "is": "is not", "and": "or", "break": "continue"}
 SWAPPED |= {after: before for before, after in SWAPPED.items()}
 SIGNS = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.In: "in"}

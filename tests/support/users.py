@@ -14,6 +14,8 @@ from patience import patient
 
 NOBODY = 65_534
 SUPPORT = Path(__file__).parent
+# What comes first, as the copy of the packages in which `make mutants` changes something, stays first.
+PYTHONPATH = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(SUPPORT))))
 
 USERS = (
     pytest.param("root", marks=pytest.mark.skipif(os.geteuid() != 0, reason="this user is not root")),
@@ -26,7 +28,7 @@ def run_without_namespaces(module: str, function: str) -> None:
     python = shlex.join([sys.executable, "-c", f"import asyncio, {module}; asyncio.run({module}.{function}())"])
     done = subprocess.run(
         ["unshare", "-Ur", "sh", "-ec", f"echo 0 > /proc/sys/user/max_user_namespaces; exec {python}"],
-        env={**os.environ, "PYTHONPATH": str(SUPPORT)},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         capture_output=True,
         text=True,
         timeout=patient(60),
@@ -51,7 +53,7 @@ def run_as_nobody(module: str, function: str, *arguments: str) -> None:
     try:
         done = subprocess.run(
             ["unshare", "--mount", "--propagation=private", "sh", "-ec", script],
-            env={**os.environ, "PYTHONPATH": str(SUPPORT), "TMPDIR": str(folder), "HOME": str(folder)},
+            env={**os.environ, "PYTHONPATH": PYTHONPATH, "TMPDIR": str(folder), "HOME": str(folder)},
             cwd=folder,
             capture_output=True,
             text=True,

@@ -44,8 +44,6 @@ def list_environments(
             + [{"name": it.name, "error": it.why} for it in unloadable]
         )
         return
-    if not found and not unloadable:
-        console.note("No environments are installed. Serve one from a file: envport serve ./my_file.py:MyEnvironment")
     console.rows((it.name, first_line(it.description)) for it in found)
     if unloadable:
         console.line()
