@@ -12,6 +12,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
+from envport.client.certificates import trusted
 from envport.errors import GatewayUnreachable
 from envport.tools.content import text_of
 from envport.types import ContentBlock
@@ -69,7 +70,7 @@ class Seat:
         """
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=patience) as http,
+            httpx2.AsyncClient(headers=headers, timeout=patience, verify=trusted()) as http,
             Client(streamable_http_client(url, http_client=http)) as client,
         ):
             listed = await client.list_tools()
