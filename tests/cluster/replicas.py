@@ -14,7 +14,10 @@ from patience import patient
 
 FILE = Path(__file__).with_name("played_far_away.py")
 FAR = f"far={FILE}:FarEnvironment"
+SCORED = ["--score", f"{FILE}:steps_and_state"]
 SECRET = "a-secret-of-the-tests-0123456789"
+
+Pair = tuple[Served, Served]
 
 
 class Replicas:

@@ -1,7 +1,7 @@
 """Run the tests in two phases, always both, and tell the results at the end.
 
-What measures runs alone in the second phase; everything else runs side by side in the first. What mostly waits, or counts
-its own processes, has a process of its own during the first phase.
+What measures runs alone in the second phase; everything else runs side by side in the first. What mostly waits, or
+counts its own processes, has a process of its own during the first phase.
 """
 
 from __future__ import annotations
@@ -67,9 +67,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run both phases; 0 if both passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", default="3", help="processes of the first phase")
-    parser.add_argument(
-        "--beside", nargs="+", default=[], help="what runs at the same time, each in one further process"
-    )
+    parser.add_argument("--beside", nargs="+", default=[], help="what runs at that time, each in a process of its own")
     parser.add_argument("--alone", nargs="+", default=[], help="what the second phase runs")
     parser.add_argument("paths", nargs="*", help="what the first phase runs, without the former; by default all")
     chosen = parser.parse_args(words)
