@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 ARGS   ?=
 # Much of a test is waiting for other processes, so that there may be more of them than cores.
-WORKERS ?= 3
-# Each has a process of its own beside the workers: the one waits for Ray's nodes and gateways to start, the other counts
-# the processes that it has started.
-BESIDE := tests/cluster tests/runtimes
+WORKERS ?= 2
+# Each has a process of its own beside the workers: the first waits for Ray's nodes and gateways to start, the second counts
+# the processes that it has started, and the others import for ten seconds of CPU time what each worker would import.
+BESIDE := tests/cluster tests/runtimes tests/bridges tests/evaluation
 # These measure.
 ALONE := tests/bench
 
