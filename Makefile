@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 ARGS   ?=
 # Much of a test is waiting for other processes, so that there may be more of them than cores.
-WORKERS ?= 3
-# Ray's nodes and gateways: one process for all, as each start takes seconds of waiting.
-BESIDE := tests/cluster
-# These measure, or count processes.
-ALONE := tests/runtimes tests/bench
+WORKERS ?= 2
+# Each has a process of its own beside the workers: the first waits for Ray's nodes and gateways to start, the second counts
+# the processes that it has started, and the others import for ten seconds of CPU time what each worker would import.
+BESIDE := tests/cluster tests/runtimes tests/bridges tests/evaluation
+# These measure.
+ALONE := tests/bench
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-slow mutants lint format bench dist clean

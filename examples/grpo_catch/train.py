@@ -39,7 +39,6 @@ from warm_up import fine_tune, play, texts_of
 
 from envport_bridges.trl import ConcurrentGRPOTrainer, EnvironmentSpec
 
-GROUPS, GROUP_SIZE = 8, 8
 LEARN = 0.9
 
 
@@ -96,14 +95,14 @@ def won(environments: list[Any], log_metric: Any, **columns: Any) -> list[float 
 def settings(lesson: Lesson, options: argparse.Namespace, seed: int, output: Path) -> GRPOConfig:
     """GRPO's settings."""
     on_cpu = not torch.cuda.is_available()
-    batch = GROUPS * GROUP_SIZE
+    batch = options.groups * options.group_size
     extra: dict[str, Any] = {"use_vllm": True, "vllm_mode": "colocate"} if options.vllm else {}
     return GRPOConfig(
         output_dir=str(output),
-        per_device_train_batch_size=batch if on_cpu else 16,
-        gradient_accumulation_steps=1 if on_cpu else batch // 16,
+        per_device_train_batch_size=batch if on_cpu else min(batch, 16),
+        gradient_accumulation_steps=1 if on_cpu else max(1, batch // 16),
         per_device_eval_batch_size=options.evaluation,
-        num_generations=GROUP_SIZE,
+        num_generations=options.group_size,
         num_generations_eval=1,
         max_steps=options.batches * options.iterations,
         learning_rate=options.learning_rate,
@@ -149,7 +148,7 @@ def learn(url: str, seed: int, options: argparse.Namespace) -> Result:
     set_seed(seed)
     lesson = LESSONS[options.game]
     output = options.output / f"seed-{seed}"
-    spec = EnvironmentSpec(url, split="train", num_tasks=GROUPS * options.batches, seed=seed)
+    spec = EnvironmentSpec(url, split="train", num_tasks=options.groups * options.batches, seed=seed)
     # Seeds that were not trained on, and tasks that were never seen.
     held_out = [
         EnvironmentSpec(url, split=split, num_tasks=options.evaluation, seed=1_000_000 + seed)
@@ -182,7 +181,7 @@ def learn(url: str, seed: int, options: argparse.Namespace) -> Result:
         curve,
         time.monotonic() - began,
         waited / sum(step["step_time"] for step in steps),
-        episodes=len(curve) * GROUPS * GROUP_SIZE,
+        episodes=len(curve) * options.groups * options.group_size,
         lost=round(sum(step.get("lost", 0) for step in steps)),
     )
 
@@ -225,6 +224,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=seeds_of, nargs="+", default=[[0, 1, 2]], help="such as 0 1 2, or 0-9")
     parser.add_argument("--jobs", type=int, help="seeds learned at a time; a core for each if not given")
     parser.add_argument("--batches", type=int, help="batches of rollouts; the game's own number if not given")
+    parser.add_argument("--groups", type=int, default=8, help="tasks in a batch")
+    parser.add_argument("--group-size", type=int, default=8, help="episodes of each task")
     parser.add_argument(
         "--warm-up", type=int, help="episodes to fine-tune on first; the game's own number if not given"
     )

@@ -154,7 +154,12 @@ def reader_call(template: str) -> str:
 
 
 @pytest.mark.parametrize("mode", ["stock", "concurrent", "rollout_func"])
-@pytest.mark.parametrize("template", [*TEXTUAL, "qwen3_8", "qwen3_instruct_2507"])
+@pytest.mark.parametrize(
+    ("template", "place"),
+    # Where it plays is nothing to the format.
+    [(template, "in process") for template in (*TEXTUAL, "qwen3_8", "qwen3_instruct_2507")] + [(TEXTUAL[0], "gateway")],
+    indirect=["place"],
+)
 def test_a_model_of_any_family_is_rewarded_for_a_right_call(template: str, mode: str, place: Place, tmp_path: Path):
     """A pydantic model, an untyped enum and an optional value, through a real run."""
     spec = place.spec("reader", num_tasks=2)

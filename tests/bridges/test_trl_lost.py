@@ -104,10 +104,17 @@ def spec(place: Place) -> Any:
     return place.spec("guess", indices=[1, 4])
 
 
-@pytest.mark.parametrize("by_rollout", [False, True], ids=["environments", "rollout_func"])
-@pytest.mark.parametrize(
-    "reward", [length, judged, Judge(), partial(length)], ids=["def", "async", "object", "partial"]
+# Where it plays is nothing to the reward function.
+any_function = pytest.mark.parametrize(
+    ("reward", "place"),
+    [(reward, "in process") for reward in (length, judged, Judge(), partial(length))] + [(length, "gateway")],
+    ids=["def", "async", "object", "partial", "def at a gateway"],
+    indirect=["place"],
 )
+
+
+@pytest.mark.parametrize("by_rollout", [False, True], ids=["environments", "rollout_func"])
+@any_function
 def test_the_concurrent_trainer_takes_any_reward_function(spec: Any, tmp_path: Path, reward: Any, by_rollout: bool):
     rewards = [*spec.reward_funcs, reward]
     assert_left_out(*run(tmp_path, spec, rewards, ConcurrentGRPOTrainer, by_rollout=by_rollout))
@@ -117,9 +124,7 @@ def test_a_rollout_function_takes_any_reward_function_with_the_stock_trainer(spe
     assert_left_out(*run(tmp_path, spec, [*spec.reward_funcs, length], by_rollout=True))
 
 
-@pytest.mark.parametrize(
-    "reward", [length, judged, Judge(), partial(length)], ids=["def", "async", "object", "partial"]
-)
+@any_function
 def test_the_stock_trainer_takes_wrapped_reward_functions(spec: Any, tmp_path: Path, reward: Any):
     rewards = spec.rewards(reward)
     assert_left_out(*run(tmp_path, spec, rewards))

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from replicas import Replicas
+from replicas import SCORED, SECRET, Pair, Replicas
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
 
@@ -21,6 +21,7 @@ HEALTH = {
     "health_check_failure_threshold": 3,
 }
 
+SHARED = f"test-{os.getpid()}-shared"
 
 _numbers = itertools.count()
 
@@ -42,5 +43,21 @@ def two_nodes() -> Iterator[Any]:
 
 @pytest.fixture
 def replicas(two_nodes: Any) -> Iterator[Replicas]:
+    """For replicas with hosts of their own: for tests of other settings, and for those that end hosts."""
     with ExitStack() as stack:
         yield Replicas(two_nodes.address, f"test-{os.getpid()}-{next(_numbers)}", stack)
+
+
+@pytest.fixture(scope="module")
+def pair(two_nodes: Any) -> Iterator[Pair]:
+    """Two replicas for many tests: starting them and their hosts takes most of a test."""
+    with ExitStack() as stack:
+        shared = Replicas(two_nodes.address, SHARED, stack)
+        yield shared.start(*SCORED, ENVPORT_SECRET=SECRET), shared.start(*SCORED, ENVPORT_SECRET=SECRET)
+
+
+@pytest.fixture
+def shared(two_nodes: Any, pair: Pair) -> Iterator[Replicas]:
+    """For further replicas beside those two."""
+    with ExitStack() as stack:
+        yield Replicas(two_nodes.address, SHARED, stack)

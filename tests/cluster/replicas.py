@@ -15,7 +15,10 @@ from patience import patient
 FILE = Path(__file__).with_name("played_far_away.py")
 FAR = f"far={FILE}:FarEnvironment"
 FEATURES = f"features={Path(__file__).with_name('features_far_away.py')}:Features"
+SCORED = ["--score", f"{FILE}:steps_and_state"]
 SECRET = "a-secret-of-the-tests-0123456789"
+
+Pair = tuple[Served, Served]
 
 
 class Replicas:

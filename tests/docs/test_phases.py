@@ -23,9 +23,10 @@ def test_both_phases_run_and_are_told_of(
     (tmp_path / "alone").mkdir()
     (tmp_path / "test_first.py").write_text(first.format("many"))
     (tmp_path / "alone/test_second.py").write_text(second.format("one"))
-    (tmp_path / "beside").mkdir()
-    (tmp_path / "beside/test_third.py").write_text(PASSES.format("another"))
-    code = phases.main(["--workers", "0", "--beside", "beside", "--alone", "alone"])
+    for beside in ("waits", "counts"):
+        (tmp_path / beside).mkdir()
+        (tmp_path / beside / f"test_{beside}.py").write_text(PASSES.format("another"))
+    code = phases.main(["--workers", "0", "--beside", "waits", "counts", "--alone", "alone"])
     told = capfd.readouterr().out.splitlines()
     of_first = next(number for number, line in enumerate(told) if line.startswith("side by side: "))
     of_second = next(number for number, line in enumerate(told) if line.startswith("alone: "))
@@ -35,5 +36,6 @@ def test_both_phases_run_and_are_told_of(
         assert ("0 passed, 0 skipped, 1 failed" if text == FAILS else "1 passed, 0 skipped, 0 failed") in told[line]
         assert any(name in after for after in told[of_first:]) == (text == FAILS)
     assert of_first < of_second
-    assert any(line.startswith("beside them: passed") for line in told[of_first:of_second])
-    assert len(told) - of_first == 4
+    for beside in ("waits", "counts"):
+        assert any(line.startswith(f"{beside} beside them: passed") for line in told[of_first:of_second])
+    assert len(told) - of_first == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(warning))
 
 
+@pytest.fixture(scope="session")
+def served() -> Iterator[str]:
+    """Where the addresses of environments begin, for tests of other things than gateways that are started in place."""
+    from harness import running
+
+    from envport.registry import load
+
+    with running(load("catch"), load("counter")) as gateway:
+        yield f"{gateway.url}/environments"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_garbage() -> Iterator[None]:
+    """What Inspect leaves unclosed in this process is found during these tests, where its warnings are known."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A shell in which nothing of envport or Inspect is set, and in which no place of an earlier test is open."""
@@ -35,6 +54,9 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         if name.startswith(("ENVPORT_", "INSPECT_")):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    if not MISSING:
+        # Inspect keeps the first one for the whole process.
+        monkeypatch.setattr("inspect_ai._display.core.active._active_display", None)
     yield
     if not MISSING:
         from envport_bridges.evaluation.gateways.place import Place

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import FRESH, envport_here
+from harness import running
 from inspect_ai.log import read_eval_log
 
+from envport.registry import load
 from envport_bridges.evaluation.results import Result
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluate_catch"
@@ -52,13 +52,6 @@ stuck_at_first.begun = 0
 '''
 
 
-@pytest.fixture(autouse=True)
-def no_garbage() -> Iterator[None]:
-    """What Inspect leaves unclosed in this process is found during the test, where its warnings are known."""
-    yield
-    gc.collect()
-
-
 def documents(*words: str, code: int = 0) -> list[dict[str, Any]]:
     done = envport_here("eval", *words, "--json")
     assert done.returncode == code, done.stdout + done.stderr
@@ -68,9 +61,9 @@ def documents(*words: str, code: int = 0) -> list[dict[str, Any]]:
 def test_one_command_gives_one_table():
     words = [
         "eval", "catch", "counter", "--policy", "random", "--policy", "noop", "--policy", REFERENCE,
-        "--num-tasks", "6", "--max-calls", "12", "--report", "report.html",
+        "--num-tasks", "3", "--max-calls", "12", "--report", "report.html",
     ]  # fmt: skip
-    done = subprocess.run([FRESH, *words], capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = envport_here(*words)
     assert done.returncode == 0, done.stdout + done.stderr
     table = done.stdout[done.stdout.rindex("environment  player") :].splitlines()
     assert [line.split()[0] for line in table[1:7]] == ["catch"] * 3 + ["counter"] * 3
@@ -98,15 +91,15 @@ def test_the_result_says_what_was_measured():
     assert low < mean < high
 
 
-def test_the_same_words_give_the_same_rewards():
-    first, second = documents("catch", "catch", "--policy", "random", "--seed", "5")
+def test_the_same_words_give_the_same_rewards(served: str):
+    first, second = documents(f"{served}/catch", f"{served}/catch", "--policy", "random", "--seed", "5")
     assert first["reward"] == second["reward"]
     assert Result.read(first["log"]).rewards_by_task() == Result.read(second["log"]).rewards_by_task()
 
 
-def test_what_was_lost_is_played_again_and_what_has_a_score_keeps_it(tmp_path: Path):
+def test_what_was_lost_is_played_again_and_what_has_a_score_keeps_it(served: str, tmp_path: Path):
     (tmp_path / "flaky.py").write_text(FLAKY)
-    (before,) = documents("catch", "--policy", "./flaky.py:lost_at_first", "--num-tasks", "12")
+    (before,) = documents(f"{served}/catch", "--policy", "./flaky.py:lost_at_first", "--num-tasks", "12")
     assert 0 < before["infrastructure_failures"] <= 12
     assert before["episodes"] + before["infrastructure_failures"] == 12
     assert all("server is away" in one["why"] for one in before["lost"])
@@ -121,11 +114,11 @@ def uuids(log: str) -> dict[Any, Any]:
     return {sample.id: sample.uuid for sample in read_eval_log(log).samples or [] if sample.scores}
 
 
-def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path: Path):
+def test_an_interrupted_evaluation_goes_on_where_it_was(served: str, tmp_path: Path):
     (tmp_path / "flaky.py").write_text(FLAKY)
     os.mkfifo("waiting")
-    words = ["eval", "catch", "--policy", "./flaky.py:stuck_at_first", "--num-tasks", "5", "--jobs", "1", "--json"]
-    evaluation = subprocess.Popen([FRESH, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = [f"{served}/catch", "--policy", "./flaky.py:stuck_at_first", "--num-tasks", "5", "--jobs", "1", "--json"]
+    evaluation = subprocess.Popen([FRESH, "eval", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert Path("waiting").read_text() == "waiting"
     evaluation.send_signal(signal.SIGINT)
     out, errors = evaluation.communicate(timeout=SECONDS)
@@ -139,8 +132,8 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path: Path):
     assert finished.items() <= uuids(after["log"]).items()
 
 
-def test_results_that_measured_the_same_are_compared():
-    random, reference = documents("catch", "--policy", "random", "--policy", REFERENCE)
+def test_results_that_measured_the_same_are_compared(served: str):
+    random, reference = documents(f"{served}/catch", "--policy", "random", "--policy", REFERENCE)
     done = envport_here("compare", random["log"], reference["log"], "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -153,13 +146,13 @@ def test_results_that_measured_the_same_are_compared():
     assert "worse on 0" in shown.stdout
 
 
-def test_results_that_measured_different_things_are_refused(tmp_path: Path):
+def test_results_that_measured_different_things_are_refused(served: str, tmp_path: Path):
     (tmp_path / "other.py").write_text(
         "from envport import tool\nfrom envport_envs.catch import CatchEnvironment\n\n\n"
         "class Catch(CatchEnvironment):\n"
         "    @tool\n    def wait(self) -> str:\n        '''Wait.'''\n        return 'waited'\n"
     )
-    (first,) = documents("catch", "--policy", "noop", "--num-tasks", "2")
+    (first,) = documents(f"{served}/catch", "--policy", "noop", "--num-tasks", "2")
     (second,) = documents("catch=./other.py:Catch", "--policy", "noop", "--num-tasks", "2")
     (third,) = documents("catch?rows=5", "--policy", "noop", "--num-tasks", "2")
     done = envport_here("compare", first["log"], second["log"])
@@ -196,9 +189,9 @@ def test_bad_input_is_one_line(words: list[str], says: str):
     assert done.stderr.strip().splitlines()[-1].startswith("error: ")
 
 
-def test_nothing_scored_is_no_success(tmp_path: Path):
+def test_nothing_scored_is_no_success(served: str, tmp_path: Path):
     (tmp_path / "broken.py").write_text("def broken(view):\n    raise RuntimeError('broken')\n")
-    (result,) = documents("catch", "--policy", "./broken.py:broken", "--num-tasks", "2", code=1)
+    (result,) = documents(f"{served}/catch", "--policy", "./broken.py:broken", "--num-tasks", "2", code=1)
     assert (result["episodes"], result["infrastructure_failures"]) == (0, 2)
     assert result["reward"]["mean"] is None
 
@@ -221,7 +214,8 @@ class Browser(Environment):
 
 def test_what_an_environment_stands_on_is_no_fault_of_the_player(tmp_path: Path):
     (tmp_path / "browser.py").write_text(UPSTREAM)
-    (result,) = documents("./browser.py:Browser", "--policy", "random", "--num-tasks", "12")
+    with running(load("./browser.py:Browser", "browser")) as gateway:
+        (result,) = documents(f"{gateway.url}/environments/browser", "--policy", "random", "--num-tasks", "12")
     assert result["infrastructure_failures"] > 0
     assert result["faults"] == {"player": 0, "environment": 0, "infrastructure": result["infrastructure_failures"]}
     assert {lost["fault"] for lost in result["lost"]} == {"infrastructure"}

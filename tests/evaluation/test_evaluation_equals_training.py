@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from command_line import envport_here
 
 from envport_bridges.evaluation.players.policies import PolicyCall, View, load_policy
 from envport_bridges.evaluation.results import Result
@@ -25,7 +24,6 @@ from envport_bridges.trl.rows import seed_of as seed_in_training  # noqa: E402
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluate_catch"
 REFERENCE = f"{EXAMPLE / 'policies.py'}:reference"
-ENVPORT = str(Path(sys.executable).with_name("envport"))
 
 
 def in_training(reference: str, policy_name: str, **selection: Any) -> list[float | None]:
@@ -61,15 +59,11 @@ def test_the_seeds_are_the_same(seed: int):
     ("reference", "selection"),
     [("catch", {}), ("catch?rows=4", {"split": "test", "num_tasks": 9, "seed": 7}), ("counter", {"num_tasks": 4})],
 )
-def test_the_same_seeds_give_the_same_rewards(policy: str, reference: str, selection: dict[str, Any]):
+def test_the_same_seeds_give_the_same_rewards(served: str, policy: str, reference: str, selection: dict[str, Any]):
     words = [f"--{name.replace('_', '-')}={value}" for name, value in selection.items()]
-    done = subprocess.run(
-        [ENVPORT, "eval", reference, "--policy", policy, "--max-calls", "30", *words, "--json"],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    # With options, it is started in place.
+    env = reference if "?" in reference else f"{served}/{reference}"
+    done = envport_here("eval", env, "--policy", policy, "--max-calls", "30", *words, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     (document,) = json.loads(done.stdout)
     result = Result.read(document["log"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -331,16 +330,6 @@ def test_an_agent_is_refused_where_anyone_may_control(monkeypatch: pytest.Monkey
         env = address(anyones, "catch")
         with pytest.raises(InvalidAccess, match="no tokens"):
             episode(env=env, agent="mcp")
-
-
-def test_inspect_finds_the_task_by_its_name(gateway: RunningGateway):
-    inspect = str(Path(sys.executable).with_name("inspect"))
-    words = ["eval", "envport_bridges/episode", "-T", f"env={address(gateway, 'catch')}", "-T", "policy=random"]
-    done = subprocess.run(
-        [inspect, *words, "--display", "plain"], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Samples:  20/ 20" in done.stdout
 
 
 @pytest.mark.parametrize(

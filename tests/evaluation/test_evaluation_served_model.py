@@ -6,13 +6,13 @@ The server is transformers' own, and the model was made on the spot; Inspect's p
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from command_line import envport, envport_here
 from harness import running
 
 from envport.registry import load
@@ -26,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "evaluate_catch"
 from tiny_server import learn, serving  # noqa: E402
 
 CATCH = "catch?rows=3&columns=3"
-ENVPORT = str(Path(sys.executable).with_name("envport"))
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +45,7 @@ def server(folder: Path) -> Iterator[str]:
 @pytest.mark.timeout(300)
 def test_a_served_model_plays_by_the_tools_it_was_trained_with(folder: Path, server: str):
     words = ["--model", f"vllm/{folder}", "--model-base-url", server, "--temperature", "0", "--max-tokens", "64"]
-    done = subprocess.run(
-        [ENVPORT, "eval", CATCH, *words, "--jobs", "2", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    done = envport_here("eval", CATCH, *words, "--jobs", "2", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     (result,) = json.loads(done.stdout)
     assert result["infrastructure_failures"] == 0, result["lost"]
@@ -66,13 +59,8 @@ def test_a_served_model_plays_by_the_tools_it_was_trained_with(folder: Path, ser
 @pytest.mark.timeout(300)
 def test_a_server_that_is_away_is_no_score(folder: Path):
     words = ["--model", f"vllm/{folder}", "--model-base-url", "http://127.0.0.1:9/v1"]
-    done = subprocess.run(
-        [ENVPORT, "eval", CATCH, *words, "--num-tasks", "1", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    # In a process of its own: Inspect keeps the address of the first server.
+    done = envport("eval", CATCH, *words, "--num-tasks", "1", "--json")
     assert done.returncode == 1, done.stdout + done.stderr
     (result,) = json.loads(done.stdout)
     assert (result["episodes"], result["infrastructure_failures"]) == (0, 1)

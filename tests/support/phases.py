@@ -1,7 +1,7 @@
 """Run the tests in two phases, always both, and tell the results at the end.
 
-What measures, or counts processes, runs alone in the second phase; everything else runs side by side in the first. One
-further process runs what would take longest alone, and mostly waits, during the first phase.
+What measures runs alone in the second phase; everything else runs side by side in the first. What mostly waits, or
+counts its own processes, or imports much, has a process of its own during the first phase.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
+
+from patience import factor
 
 SIDE_BY_SIDE, BESIDE, ALONE = "side by side", "beside them", "alone"
 
@@ -66,15 +68,16 @@ def _told(report: Path) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """Run both phases; 0 if both passed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", default="3", help="processes of the first phase")
-    parser.add_argument("--beside", nargs="+", default=[], help="what one further process runs at the same time")
+    parser.add_argument("--workers", default="2", help="processes of the first phase")
+    parser.add_argument("--beside", nargs="+", default=[], help="what runs at that time, each in a process of its own")
     parser.add_argument("--alone", nargs="+", default=[], help="what the second phase runs")
     parser.add_argument("paths", nargs="*", help="what the first phase runs, without the former; by default all")
     chosen = parser.parse_args(words)
+    # What is measured once they run would be a guess.
+    factor(int(chosen.workers) + len(chosen.beside))
     ignored = [f"--ignore={path}" for path in (*chosen.alone, *chosen.beside)]
     first = [Phase(SIDE_BY_SIDE, [*chosen.paths, "-n", chosen.workers, "--dist", "worksteal", *ignored])]
-    if chosen.beside:
-        first.append(Phase(BESIDE, chosen.beside, quiet=True))
+    first.extend(Phase(f"{path} {BESIDE}", [path], quiet=True) for path in chosen.beside)
     results = [phase.end() for phase in first]
     results.append(Phase(ALONE, chosen.alone).end())
     print("", *(line for _, line in results), sep="\n", flush=True)

@@ -12,6 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from envport.cli.causes import innermost
 from envport.client.calls import headers_for
+from envport.client.certificates import trusted
 from envport.errors import EnvportError, GatewayUnreachable, PermissionDenied, Unauthenticated, UnknownEnvironment
 
 __all__ = ["Probe", "mcp_client", "probe"]
@@ -41,7 +42,8 @@ async def mcp_client(url: str, token: str | None) -> AsyncGenerator[mcp.Client]:
     Raises:
         GatewayUnreachable: There is no MCP server at the address.
     """
-    http = httpx2.AsyncClient(headers=headers_for(token or ""), timeout=httpx2.Timeout(_SECONDS, read=None))
+    timeout = httpx2.Timeout(_SECONDS, read=None)
+    http = httpx2.AsyncClient(headers=headers_for(token or ""), timeout=timeout, verify=trusted())
     started = False
     try:
         async with http, mcp.Client(streamable_http_client(url, http_client=http)) as client:
@@ -68,7 +70,7 @@ async def probe(url: str, token: str | None) -> Probe:
         PermissionDenied: The token does not cover this address.
         UnknownEnvironment: The gateway does not serve this environment.
     """
-    async with httpx2.AsyncClient(timeout=_SECONDS) as http:
+    async with httpx2.AsyncClient(timeout=_SECONDS, verify=trusted()) as http:
         answer = await _ask(http, url, None)
         needs_token = answer.status_code == 401
         if needs_token and token is None:

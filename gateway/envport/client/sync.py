@@ -10,6 +10,7 @@ import httpx2
 
 from envport.client import calls
 from envport.client.calls import Call
+from envport.client.certificates import trusted
 from envport.errors import GatewayUnreachable
 from envport.types import (
     Choice,
@@ -41,7 +42,9 @@ class Client:
     def __init__(self, url: str, *, token: str | None = None, timeout: float = 60.0):
         self.url = url.rstrip("/")
         self._timeout = timeout
-        self._http = httpx2.Client(base_url=self.url, headers=calls.headers_for(token), timeout=timeout)
+        self._http = httpx2.Client(
+            base_url=self.url, headers=calls.headers_for(token), timeout=timeout, verify=trusted()
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -13,6 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
 from envport.blocks import ContentBlock, text_of
+from envport.client.certificates import trusted
 from envport.errors import GatewayUnreachable
 
 __all__ = ["Seat", "SeatReply"]
@@ -68,7 +69,7 @@ class Seat:
         """
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=patience) as http,
+            httpx2.AsyncClient(headers=headers, timeout=patience, verify=trusted()) as http,
             Client(streamable_http_client(url, http_client=http)) as client,
         ):
             listed = await client.list_tools()
