@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from envport.blocks import ContentBlock
 from envport.references import is_address
-from envport.types import Choice, EnvironmentInfo, EpisodeInfo, Observation, Outcome, TaskPage
+from envport.types import Choice, EnvironmentInfo, EpisodeInfo, LegalCall, Observation, Outcome, TaskPage
 
 __all__ = ["CallReply", "EpisodeSource", "RolloutEpisode", "RolloutTarget"]
 
@@ -139,6 +139,17 @@ class EpisodeSource(Protocol):
             UnknownTool: The environment no longer has this tool.
             EpisodeFailed: The environment failed.
             GatewayUnreachable: There was no usable answer; it is not known whether the call was executed.
+        """
+        ...
+
+    async def legal_calls(self, episode: RolloutEpisode) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say.
+
+        Raises:
+            EpisodeOver: The episode has ended.
+            UnknownEpisode: The gateway no longer has the episode.
+            EpisodeFailed: The environment failed.
+            GatewayUnreachable: There was no usable answer.
         """
         ...
 

@@ -9,7 +9,7 @@ from typing import Any
 from envport.episodes import Episodes, Found, Limits, OpenRequest, environment_info, task_page
 from envport.errors import UnknownTask
 from envport.registry import EnvironmentDefinition, load
-from envport.types import Choice, EnvironmentInfo, EpisodeInfo, TaskPage
+from envport.types import Choice, EnvironmentInfo, EpisodeInfo, LegalCall, TaskPage
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
 
 __all__ = ["LocalEpisodes"]
@@ -83,6 +83,10 @@ class LocalEpisodes:
             reward=result.reward,
             outcome=result.outcome,
         )
+
+    async def legal_calls(self, episode: RolloutEpisode) -> list[LegalCall] | None:
+        """The calls that make sense now."""
+        return await self._episodes.legal_calls(self._found(episode))
 
     async def keep_alive(self, episode: RolloutEpisode) -> None:
         """Do nothing: these episodes do not expire."""

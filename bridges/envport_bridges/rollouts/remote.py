@@ -14,7 +14,7 @@ from envport.client import calls
 from envport.client.addresses import EnvironmentAddress, episode_path, mcp_address
 from envport.client.calls import Call
 from envport.errors import ConfigurationError, EnvportError, GatewayUnreachable, MissingExtra
-from envport.types import Choice, EnvironmentInfo, EpisodeInfo, TaskPage
+from envport.types import Choice, EnvironmentInfo, EpisodeInfo, LegalCall, TaskPage
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
 from envport_bridges.rollouts.notices import WaitingNotice
 from envport_bridges.rollouts.wire import ToolCall, read_answer
@@ -133,6 +133,10 @@ class RemoteEpisodes:
                 self._away = False
                 self._waiting.over()
                 return reply
+
+    async def legal_calls(self, episode: RolloutEpisode) -> list[LegalCall] | None:
+        """The calls that make sense now."""
+        return (await self._control(calls.legal_calls(episode.episode_id))).calls
 
     async def keep_alive(self, episode: RolloutEpisode) -> None:
         """Restart the idle time of an episode."""

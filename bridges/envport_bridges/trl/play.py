@@ -22,7 +22,7 @@ from envport.errors import (
     UnknownEpisode,
     UnknownTool,
 )
-from envport.types import EnvironmentInfo
+from envport.types import EnvironmentInfo, LegalCall
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode
 from envport_bridges.rollouts.connection import Connection
 from envport_bridges.rollouts.score import RolloutScore, lost_to
@@ -231,6 +231,17 @@ class Play:
             # TRL shows the model a failure as text, so an image is only named.
             raise ToolError(self._broken_up("\n".join(map(text_of, reply.content))))
         return record.observation
+
+    def legal_calls(self) -> list[LegalCall] | None:
+        """The calls that make sense now; `None` if the environment does not say, or cannot be asked."""
+        episode = self.record.episode
+        if episode is None or self.record.lost:
+            return None
+        try:
+            return self.connection.loop.run(self.connection.source.legal_calls(episode))
+        except EnvportError as error:
+            logger.warning("the legal calls of %s cannot be told: %s", self.info.name, error)
+            return None
 
     def finish(self) -> Future[None] | None:
         """Start to end the current episode, and to wait for its reward; `None` if that is known already.

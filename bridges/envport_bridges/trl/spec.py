@@ -22,6 +22,7 @@ from envport_bridges.trl.rewards import episode_reward
 from envport_bridges.trl.rows import dataset_of, row_of, seed_of
 
 if TYPE_CHECKING:
+    from envport_bridges.trl.rehearsal import Rehearsal
     from envport_bridges.trl.rollout import EpisodeRollout
 
 __all__ = ["Combination", "EnvironmentSpec", "combine"]
@@ -234,6 +235,33 @@ class EnvironmentSpec:
         _, indices, read = self._chosen
         listings = read.distinct(indices)
         return {name: dataclasses.replace(factory, listing=listing) for name, listing in listings.items()}
+
+    def rehearse(self, episodes: int = 8, *, num_generations: int = 4, steps: int = 30, seed: int = 0) -> Rehearsal:
+        """Play one batch with random calls, before a model is loaded: `print(spec.rehearse(32, num_generations=8))`.
+
+        Calls are those that the environment names as legal, or drawn from the tools' schemas.
+
+        Args:
+            episodes: How many episodes a batch has, over all processes (`GRPOConfig.generation_batch_size`).
+            num_generations: How often each row is played, as the trainer's configuration has it.
+            steps: How many calls are made in each episode, at most.
+            seed: Makes the calls.
+
+        Returns:
+            What it came to, and what would go wrong.
+        """
+        from envport_bridges.trl.rehearsal import rehearse
+
+        factories = self._factories(asynchronous=False, scored=False)
+        return rehearse(
+            self.info,
+            {None: factories} if isinstance(factories, EnvironmentFactory) else {**factories},
+            self.rows,
+            episodes=episodes,
+            num_generations=num_generations,
+            steps=steps,
+            seed=seed,
+        )
 
     @cached_property
     def rollout_func(self) -> EpisodeRollout:
