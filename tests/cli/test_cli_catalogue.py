@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -22,6 +23,15 @@ def test_list_shows_what_is_installed_and_why_the_rest_cannot_be_loaded(broken_p
     listed = {it["name"]: it for it in json.loads(envport("list", "--json", PYTHONPATH=str(broken_package)).stdout)}
     assert listed["counter"]["version"] == "1"
     assert "envport[textarena]" in listed["broken"]["error"]
+
+
+def test_the_command_that_installs_an_extra_works_in_any_shell(broken_package: Path):
+    """The pip that a shell finds may be that of another Python, for which envport is not installed."""
+    found = {"PYTHONPATH": str(broken_package)}
+    elsewhere = envport("list", PATH="/usr/bin:/bin", **found).stdout
+    assert elsewhere.rstrip().endswith(f"{sys.executable} -m pip install 'envport[textarena]'")
+    active = envport("list", PATH=str(Path(sys.executable).parent), **found).stdout
+    assert active.rstrip().endswith("not installed: pip install 'envport[textarena]'")
 
 
 def test_list_asks_a_gateway(gateway: Served):

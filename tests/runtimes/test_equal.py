@@ -1,6 +1,7 @@
 """What an environment gives does not depend on what runs it."""
 
 import asyncio
+import json
 from typing import Any
 
 import anyio
@@ -107,8 +108,7 @@ async def test_tasks_arrive_whole(kind: RuntimeKind):
     task = Task(id="t", prompt="Do it.", metadata={"answer": [1, 2.5, None, "\ud800", {"deep": True}]})
     async with serving(EVERYTHING, runtime=kind) as episodes:
         episode = await open_episode(episodes, "everything", task=task, seed=1)
-    assert episode.first_observation.structured_content is not None
-    given = episode.first_observation.structured_content["task"]
+    given = json.loads(episode.first_observation.content[-1]["text"])["task"]
     assert given["metadata"]["answer"][:3] == [1, 2.5, None]
 
 
@@ -274,6 +274,7 @@ async def test_a_reset_past_its_deadline_ends_the_episode(kind: RuntimeKind):
 def test_the_wire_is_the_same(kind: RuntimeKind):
     with running(EVERYTHING, runtime=kind) as gateway, Client(gateway.url) as control:
         opened = control.open("everything", seed=3)
-        assert opened.observation.structured_content is not None
+        assert [block["type"] for block in opened.observation.content] == ["text", "image", "text"]
+        assert json.loads(opened.observation.content[-1]["text"])["seed"] == 3
         assert control.environment("everything").fingerprint == EVERYTHING.fingerprint
         control.close_episode(opened.episode_id)

@@ -13,9 +13,10 @@ from typing import Annotated, Any, cast
 import typer
 
 from envport.cli import console
+from envport.cli.attachment import with_own_pip
 from envport.cli.causes import innermost
 from envport.client.addresses import URL_VARIABLE
-from envport.errors import EnvironmentNotFound, EnvportError, GatewayUnreachable, Unauthenticated
+from envport.errors import EnvironmentNotFound, EnvportError, GatewayUnreachable, MissingExtra, Unauthenticated
 
 __all__ = ["main"]
 
@@ -135,7 +136,8 @@ def _run(arguments: list[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         if isinstance(cause, EnvportError):
-            console.error(f"{cause}{_hint(cause)}")
+            said = with_own_pip(str(cause)) if isinstance(cause, MissingExtra) else str(cause)
+            console.error(f"{said}{_hint(cause)}")
         elif isinstance(cause, _UsageError):
             console.error(_usage(cause))
         else:

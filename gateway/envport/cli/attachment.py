@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from envport.client.addresses import EnvironmentAddress
 from envport.client.attaching import TOKEN_VARIABLE, authorization, claude_code
 from envport.references import from_anywhere
 
-__all__ = ["TOKEN_VARIABLE", "Attachment", "envport_command"]
+__all__ = ["TOKEN_VARIABLE", "Attachment", "envport_command", "with_own_pip"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,17 @@ class Attachment:
         console.line()
         console.heading("Other clients (mcpServers in their settings):")
         console.document(self.settings)
+
+
+def with_own_pip(message: str) -> str:
+    """A message about a missing extra, with the command for the pip of this Python, as a shell in any folder starts it.
+
+    Another pip would look for envport itself.
+    """
+    own, found = Path(sys.executable).with_name("pip"), shutil.which("pip")
+    if found is not None and own.is_file() and own.samefile(found):
+        return message
+    return message.replace(": pip install ", f": {shlex.quote(sys.executable)} -m pip install ")
 
 
 def envport_command() -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envport.classes import installed
+from envport.cli.attachment import with_own_pip
 from envport.definition import EnvironmentDefinition
 from envport.environment_file import EnvironmentFile
 from envport.errors import EnvportError, InvalidEnvironment
@@ -74,7 +75,7 @@ def load_installed(score: str | None = None) -> tuple[list[EnvironmentDefinition
         try:
             specs.append(_load(name, score))
         except EnvportError as error:
-            unloadable.append(Unloadable(name, str(error)))
+            unloadable.append(Unloadable(name, with_own_pip(str(error))))
     return specs, unloadable
 
 
