@@ -66,7 +66,8 @@ def test_one_command_gives_one_table():
     done = envport_here(*words)
     assert done.returncode == 0, done.stdout + done.stderr
     table = done.stdout[done.stdout.rindex("environment  player") :].splitlines()
-    assert [line.split()[0] for line in table[1:7]] == ["catch"] * 3 + ["counter"] * 3
+    assert "\nenvironment  player" in f"\n{done.stdout}"
+    assert [line.split(" ")[0] for line in table[1:7]] == ["catch"] * 3 + ["counter"] * 3
     assert "1.000 [1.000, 1.000]" in table[3]
     assert table[0].endswith("lost to faults")
     logs = [line.removeprefix("Log: ") for line in table if line.startswith("Log: ")]
@@ -143,6 +144,7 @@ def test_results_that_measured_the_same_are_compared(served: str):
     assert difference["low"] > 0
     shown = envport_here("compare", random["log"], reference["log"])
     assert "B - A, paired [95%]" in shown.stdout
+    assert "\nreward   " in shown.stdout
     assert "worse on 0" in shown.stdout
 
 

@@ -20,6 +20,7 @@ from player_environments import Hasty
 
 from envport import Environment, Task, TaskSource, tool
 from envport.client import Client
+from envport.episodes import Limits
 from envport.errors import EnvironmentNotFound, EnvportError, InvalidAccess, InvalidOption, UnknownTask
 from envport.registry import EnvironmentDefinition, load
 from envport_bridges.evaluation.inspect_ai import episode
@@ -218,6 +219,13 @@ def test_a_model_that_never_answers_is_stopped_and_scored(gateway: RunningGatewa
     model = scripted(never_answers)  # type: ignore[arg-type]
     (played,) = result_of(address(gateway, "catch"), model=model, num_tasks=1, limits={"time_limit": 1}).played
     assert (played.stopped, played.steps, played.reward) == ("its time limit was exceeded", 0, 0.0)
+    assert played.tool_errors == 0
+
+
+def test_a_player_waits_until_the_gateway_has_a_place():
+    with secured(load("catch"), limits=Limits(max_episodes=1, wait_seconds=0)) as gateway:
+        result = result_of(address(gateway, "catch"), policy="noop", num_tasks=2)
+    assert (len(result.played), result.lost) == (2, ())
 
 
 def test_a_gateway_that_goes_away_is_no_score():

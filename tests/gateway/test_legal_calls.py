@@ -61,6 +61,13 @@ class Broken(Lock):
         return ["say"]
 
 
+class Short(Lock):
+    """Leaves the arguments out."""
+
+    def legal_calls(self) -> Any:
+        return [("say",)]
+
+
 class Schemaless(Lock):
     """Names what the schema refuses."""
 
@@ -183,6 +190,7 @@ async def test_the_checker_does_not_pass_what_it_could_hardly_play():
     ("cls", "complaint"),
     [
         (Broken, r"error \[legal_calls\] legal_calls\(\) fails: .*has to return \(tool, arguments\) pairs, not 'say'"),
+        (Short, r"error \[legal_calls\] .*has to return \(tool, arguments\) pairs, not \('say',\)"),
         (Schemaless, r'error \[legal_calls\] .*names say\({"word": 3}\), which the tool\'s schema refuses'),
         (Unknown, r"error \[legal_calls\] .*names the tool 'shout', which there is not"),
         (Refusing, r'warning \[legal_calls\] .*names say\({"word": "open"}\), which is refused: Wrong.'),

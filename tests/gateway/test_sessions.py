@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -10,6 +11,7 @@ import httpx2
 import pytest
 from environments import Gate, Tracked
 from harness import Raw, RunningGateway, running
+from patience import patient
 
 from envport import Client
 from envport.access import Access, Principal
@@ -97,3 +99,16 @@ def test_another_principal_s_session_is_not_used_up_by_naming_it(guarded: Runnin
     assert lives(other)
     assert lives(mine)
     assert counted(guarded, GREEDY) == "envport_mcp_sessions 2.0"
+
+
+def test_a_session_that_has_ended_because_nobody_used_it_is_not_counted():
+    tracked = EnvironmentDefinition("tracked", Tracked)
+    with (
+        running(tracked, limits=Limits(idle_seconds=0.2)) as gateway,
+        Raw(f"{gateway.url}/environments/tracked/mcp", "legacy") as raw,
+    ):
+        assert raw.session is not None
+        until = time.monotonic() + patient(30)
+        while "envport_mcp_sessions 0.0" not in httpx2.get(f"{gateway.url}/metrics").text.splitlines():
+            assert time.monotonic() < until
+        assert raw.post("tools/list").status_code == 404

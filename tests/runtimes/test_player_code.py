@@ -100,6 +100,9 @@ async def test_the_folder_stays_as_long_as_the_episode():
         for path, why in {**wrong, "large": "larger than 100"}.items():
             refused = await one.call("take", {"path": path})
             assert (refused.is_error, why in refused.observation.text) == (True, True), refused.observation.text
+        await keep(one, "truncate", "-s", "17M", "huge")
+        refused = await one.call("take", {"path": "huge", "most": None})
+        assert "larger than 16777216 bytes" in refused.observation.text
         # A new run has nothing of it, and neither has another episode.
         assert (await start(one, "ls"))["out"] == ""
         assert await keep(other, "ls") == ""

@@ -105,6 +105,8 @@ def test_what_a_sandbox_shows_is_checked():
     ):
         with pytest.raises(InvalidEnvironment, match=said):
             type("Odd", (Prisoner,), attributes)
+    # However little, it is a limit.
+    type("Small", (Prisoner,), {"max_processes": 1, "disk_mb": 0.5, "memory_mb": 0.5, "cpu_seconds": 1})
 
 
 def test_without_namespaces_it_says_what_to_allow():

@@ -135,7 +135,7 @@ class Copy:
         if code is None:
             return HUNG
         if code == pytest.ExitCode.TESTS_FAILED:
-            return self._told.read_text()
+            return self._told.read_text() if self._told.exists() else BROKEN
         return None if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else BROKEN
 
     @contextlib.contextmanager

@@ -27,7 +27,7 @@ TESTS = {
     "gateway/envport/environment.py": "core",
     "gateway/envport/episodes": "core/test_episodes.py core/test_episode_machine.py core/test_admission.py gateway",
     "gateway/envport/episodes/watched.py": "gateway/test_metrics.py core/test_episodes.py cli/test_cli_tracing.py",
-    "gateway/envport/http": "gateway/test_control_plane.py gateway/test_refusals.py gateway cli/test_cli_tracing.py",
+    "gateway/envport/http": "gateway/test_control_plane.py gateway/test_refusals.py cli/test_cli_tracing.py gateway",
     "gateway/envport/mcp": "gateway cli/test_cli_stdio.py cli/test_cli_drain.py",
     "gateway/envport/metrics": "gateway/test_metrics.py",
     "gateway/envport/player_code": f"{LOCKING} runtimes/test_player_code.py gateway/test_player_faults.py runtimes",

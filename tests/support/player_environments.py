@@ -53,10 +53,10 @@ class Coder(Environment):
         return _shown(self.kept.run(argv, files=write))
 
     @tool
-    def take(self, path: str) -> str:
+    def take(self, path: str, most: int | None = 100) -> str:
         """Read a file of the folder that stays."""
         assert self.kept is not None
-        return self.kept.read(path, most=100).decode()
+        return (self.kept.read(path) if most is None else self.kept.read(path, most=most)).decode()
 
     @tool
     def own(self, how: str) -> str:
