@@ -125,7 +125,8 @@ def _compare(
 def _shown(path: str, environment: Any, tokenizer: Any) -> tuple[list[Any] | None, list[int]]:
     """The tools that the parser gets, and the token ids of the prompt."""
     if path == "rollout_func":
-        from envport_bridges.trl.rollout import encode, shown_tools
+        from envport_bridges.trl.prompt_check import shown_tools
+        from envport_bridges.trl.rollout import encode
 
         trainer = SimpleNamespace(processing_class=tokenizer, chat_template=None, chat_template_kwargs={})
         return shown_tools(environment), encode(_PROMPT, environment, trainer)

@@ -21,10 +21,11 @@ from envport_bridges.trl.listings import ENVIRONMENT_COLUMN
 from envport_bridges.trl.lost import LOST_COLUMN
 from envport_bridges.trl.observations import Shown
 from envport_bridges.trl.outage import stops_at
+from envport_bridges.trl.prompt_check import require_tools_in_prompts, shown_tools
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, finish_all, play_of
 from envport_bridges.trl.scoring import COMPLETION_COLUMN, PROMPT_COLUMN, score_for
 
-__all__ = ["ROW", "EpisodeRollout", "encode", "shown_tools"]
+__all__ = ["ROW", "EpisodeRollout", "encode"]
 
 # TRL's annotations are partial.
 _templates = cast("Any", chat_template_utils)
@@ -83,6 +84,7 @@ class EpisodeRollout:
             name: dataclasses.replace(factory, asynchronous=False) for name, factory in factories.items()
         }
         self._rows = rows
+        self._checked = False
         self._stops = any(stops_at(factory.on_outage) for factory in factories.values())
         self._pools: dict[str | None, list[RolloutEnvironment]] = {name: [] for name in factories}
 
@@ -101,6 +103,11 @@ class EpisodeRollout:
         _prepare(trainer)
         score_for(trainer, takes_out=True, stops=self._stops)
         rollouts = self._begin(prompts, trainer)
+        if not self._checked:
+            self._checked = True
+            require_tools_in_prompts(
+                trainer, [one.environment for one in rollouts], [one.prompt_ids for one in rollouts]
+            )
         playing = rollouts
         while playing:
             self._write(playing, trainer)
@@ -224,11 +231,6 @@ def encode(messages: list[dict[str, Any]], environment: RolloutEnvironment, trai
         return_dict=True,
         **trainer.chat_template_kwargs,
     )["input_ids"][0]
-
-
-def shown_tools(environment: RolloutEnvironment) -> list[Any] | None:
-    """The tools that the model is shown; `None` if there are none."""
-    return [getattr(environment, name) for name in tools_of(type(environment))] or None
 
 
 def _columns(rollouts: list[_Rollout], *, with_logprobs: bool) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from envport.errors import ConfigurationError
 from envport_bridges.trl.lost import LOST_COLUMN, lost_flags
 from envport_bridges.trl.outage import LOST_METRIC
 from envport_bridges.trl.outage_callback import outage_callback_of
+from envport_bridges.trl.prompt_check import require_tools_in_prompts
 from envport_bridges.trl.rollout_environment import finish_all
 
 __all__ = ["COMPLETION_COLUMN", "PROMPT_COLUMN", "score_for"]
@@ -64,6 +65,7 @@ class BatchScoring:
         self._trainer_of = weakref.ref(trainer)
         self._takes_out = takes_out
         self._stops = stops
+        self._checked = False
         trainer._generate = self._generate
         trainer._calculate_rewards = self._calculate_rewards
 
@@ -74,6 +76,9 @@ class BatchScoring:
     def _generate(self, prompts: Any) -> Any:
         """Generate, and take lost episodes out of the loss. The loss mask is 1 for each token to train on."""
         generated: Any = _stock(self._trainer)._generate(self._trainer, prompts)
+        if not self._checked:
+            self._checked = True
+            require_tools_in_prompts(self._trainer, self._trainer.environments or (), generated[0])
         finish_all(self._trainer.environments or ())
         lost = lost_flags(self._trainer.environments, {})
         if lost is None or not any(lost):

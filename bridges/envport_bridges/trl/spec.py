@@ -6,11 +6,12 @@ import dataclasses
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from envport.errors import ConfigurationError, UnknownTask
-from envport.types import EnvironmentInfo
+from envport.types import EnvironmentInfo, Task
 from envport_bridges.rollouts.backend import RolloutTarget
 from envport_bridges.rollouts.connection import Connection, connect
 from envport_bridges.trl.ahead import OpeningPlan
@@ -61,6 +62,7 @@ class EnvironmentSpec:
         explicit_schemas: Whether the model is shown the tools' exact schemas. Type hints are the alternative.
         cast_strings: Whether text is read as the type that the schema asks for (`"7"` as 7). If not given, it is read
             where the model's chat format writes arguments as bare text, and kept where it writes JSON.
+        include_metadata: Whether rows have the tasks' metadata, for reward functions (`env.metadata`).
         labels: Labels of every episode. `run`, `group` and `sample` are set unless given here.
         secrets: Secrets for the environment, by name.
 
@@ -85,6 +87,7 @@ class EnvironmentSpec:
         get_reward: bool = False,
         explicit_schemas: bool = True,
         cast_strings: bool | None = None,
+        include_metadata: bool = True,
         labels: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ):
@@ -106,7 +109,8 @@ class EnvironmentSpec:
         )
         self._split = split
         self._num_tasks = num_tasks
-        self._indices = list(indices) if indices is not None else None
+        self._indices = _checked(indices) if indices is not None else None
+        self._metadata = include_metadata
         self._seed = seed
         self.get_reward = get_reward
         self._explicit = explicit_schemas
@@ -136,6 +140,31 @@ class EnvironmentSpec:
         """
         return dataset_of(self.rows)
 
+    def eval_dataset(self, split: str | None = None, num_tasks: int | None = None) -> Any:
+        """Rows of another split, for `GRPOTrainer(eval_dataset=...)`. The same factory plays them.
+
+        Args:
+            split: The split; that of the training rows if not given, with other seeds.
+            num_tasks: How many rows; see `EnvironmentSpec`.
+
+        Raises:
+            UnknownTask: There is no such split.
+            ConfigurationError: Its tasks have tools that no task of the training rows has.
+        """
+        other = copy(self)
+        for name in ("rows", "train_dataset", "_chosen"):
+            vars(other).pop(name, None)
+        other._split, other._num_tasks, other._indices = split or self._split, num_tasks, None
+        other._seed = self._seed if split not in (None, self._split) else self._seed + 1
+        if self.info.tools_vary:
+            known = {row[ENVIRONMENT_COLUMN] for row in self.rows}
+            if unknown := {row[ENVIRONMENT_COLUMN] for row in other.rows} - known:
+                raise ConfigurationError(
+                    f"tasks of split {other._split!r} have tools that no training task has ({', '.join(unknown)}): the "
+                    "trainer knows the listings of its training rows only"
+                )
+        return other.train_dataset
+
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """The rows of the dataset, as TRL passes them to `reset`."""
@@ -146,7 +175,7 @@ class EnvironmentSpec:
             return [row_of(self.info, seed_of(self._seed, position)) for position in range(count)]
         split, indices, read = self._chosen
         rows = [
-            row_of(self.info, seed_of(self._seed, position), split, index, read.tasks[index])
+            row_of(self.info, seed_of(self._seed, position), split, index, self._shown(read.tasks[index]))
             for position, index in enumerate(indices)
         ]
         if self.info.tools_vary:
@@ -164,6 +193,9 @@ class EnvironmentSpec:
         count = self._num_tasks if self._num_tasks is not None else total
         indices = self._indices if self._indices is not None else [position % total for position in range(count)]
         return split, indices, self._read(split, sorted(set(indices)))
+
+    def _shown(self, task: Task) -> Task:
+        return task if self._metadata else task.model_copy(update={"metadata": {}})
 
     def _total(self, split: str) -> int:
         totals = {one.name: one.num_tasks for one in self.info.splits}
@@ -312,6 +344,15 @@ class EnvironmentSpec:
             ConfigurationError: One of them is a reward model, which cannot be wrapped.
         """
         return [*self.reward_funcs, *map(without_lost, functions)]
+
+
+def _checked(indices: Sequence[int]) -> list[int]:
+    given = list(indices)
+    if not given:
+        raise ConfigurationError("indices is empty: give the indices of the tasks to train on, or leave it out for all")
+    if wrong := [index for index in given if not isinstance(index, int) or isinstance(index, bool)]:  # pyright: ignore
+        raise ConfigurationError(f"indices holds {wrong[0]!r}; it has to hold integers, as in indices=[0, 5]")
+    return given
 
 
 class Combination:
