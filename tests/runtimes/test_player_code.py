@@ -27,7 +27,7 @@ from player_escapes import CODER, attempt
 from runtimes import descendants, serving
 from users import USERS, run_as_nobody
 
-from envport import Environment, PlayerLimits
+from envport import Environment, PlayerLimits, PlayerRun
 from envport.episodes import Episode
 from envport.errors import ConfigurationError, EpisodeFailed, EpisodeOver, InvalidEnvironment
 from envport.player_code import require_player_code
@@ -276,3 +276,8 @@ def test_what_can_be_declared():
     with pytest.raises(InvalidEnvironment, match="set runs_player_code = True"):
         _ = Unable().player_code
     require_player_code()
+
+
+def test_how_a_run_ended_is_said_below_what_it_wrote():
+    assert str(PlayerRun(3, stdout="out\n", stderr="err\n")) == "out\nerr\n(exit code 3.)"
+    assert str(PlayerRun(None, "SIGKILL", output_cut=True)) == "(ended by SIGKILL. Its output was cut.)"

@@ -22,7 +22,7 @@ from copied import Copy, load
 from mutations import PACKAGES, Mutant, mutants_in
 from nearest import nearest
 from patience import factor
-from touched import Touched, forget
+from touched import FOLDER, Touched, forget
 
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
 # The quick pass: at most so many tests, which take so many seconds.
@@ -104,7 +104,8 @@ def main() -> None:
     load()
     mutants, there = picked(chosen.paths, chosen.number, chosen.seed)
     killed = Counter[str]()
-    with tempfile.TemporaryDirectory() as folder:
+    # Not in /tmp, which a sandbox has to find empty.
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         trials = Trials(folder, touched, chosen.seconds)
         with multiprocessing.get_context("fork").Pool(chosen.jobs, _begin, [trials]) as pool:
             for mutant, which, killer, seconds in pool.imap_unordered(_try, mutants):
