@@ -209,8 +209,8 @@ class Environment:
         rng: Random generator. It is seeded from the episode's seed before each call of `reset`.
         prepared: What `prepare` yielded, from `reset` on. Do not modify it: other episodes have the same.
         secrets: Secrets by name, such as keys of a system that the environment uses: those of its `envport.toml`, and
-            those that the episode was opened with. Set before `reset`. They are recorded, logged and shown nowhere,
-            except where the environment itself returns or prints them.
+            those that the episode was opened with. Set before `reset`; `prepare` has those of the file. They are
+            recorded, logged and shown nowhere, except where the environment itself returns or prints them.
     """
 
     version: ClassVar[str] = "1"

@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -157,6 +158,9 @@ def _by_class(
     except EnvironmentNotFound as error:
         if parsed.may_have_scheme and str(error) == f"there is no module {parsed.where!r}":
             raise EnvironmentNotFound(f"{error}, and no scheme; installed: {', '.join(known) or 'none'}") from None
+        with suppress(ConfigurationError):
+            if (file := EnvironmentFile.in_folder()) is not None and target in file.tables:
+                error.args = (f"{error}; write ./{file.path}:{target} for the one in {file.path}",)
         raise
     name = served or default_name
     types = OptionTypes.of_class(f"environment {name!r}", cls)

@@ -96,6 +96,8 @@ def test_each_problem_is_named(name: str, problem: str):
     (found,) = told.problems
     assert found.startswith(problem)
     assert f"PROBLEM: {problem}" in str(told)
+    # An episode that was lost came to no end.
+    assert told.ended == (8 if name in ("Unseeded", "Worthless") else 0)
 
 
 def test_a_dataset_and_a_gateway_that_are_too_small_are_named():

@@ -16,6 +16,21 @@ from patience import patient
 
 MODES = ["auto", "legacy"]
 
+LAMP = """
+from PIL import Image
+
+from envport import Environment, Task, tool
+
+class Lamp(Environment):
+    def splits(self):
+        return {"train": [Task(id="red", prompt=["Which colour?", Image.new("RGB", (8, 8), "red")])]}
+
+    def reset(self, *, seed, task): ...
+
+    @tool
+    def answer(self, colour: str) -> None: ...
+"""
+
 
 def settings(*words: str, **variables: str) -> dict[str, Any]:
     done = envport("attach", *words, "--json", **variables)
@@ -101,6 +116,14 @@ def test_open_prints_all_that_a_player_needs(gateway: Served):
     assert claude_code(done.stdout)[-1] == url
     assert "Prompt:\nCatch the ball." in done.stdout
     assert "First observation:\nBall in column" in done.stdout
+
+
+def test_open_shows_no_empty_prompt(tmp_path: Path):
+    (tmp_path / "lamp.py").write_text(LAMP)
+    with Served("./lamp.py:Lamp", cwd=tmp_path) as served:
+        done = envport("open", "lamp", "--url", served.url)
+    assert "\n\nFirst observation:\nWhich colour?\n[image: " in done.stdout
+    assert "Prompt:" not in done.stdout
 
 
 async def test_rewards_are_in_the_results_if_asked_for(gateway: Served):

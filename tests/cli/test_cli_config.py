@@ -13,7 +13,7 @@ from envport.cli.groups import option_fields
 from envport.cli.serve_file import _defaults
 from envport.cli.serve_options import SERVE_GROUPS
 from envport.environment_file import EnvironmentFile
-from envport.errors import ConfigurationError
+from envport.errors import ConfigurationError, EnvironmentNotFound
 from envport.registry import load
 
 SHOP = '''
@@ -77,7 +77,7 @@ def test_the_file_in_the_current_folder_is_read_and_said_to_be(folder: Path) -> 
         found = {it["name"]: it for it in httpx2.get(f"{served.url}/environments", headers=BEARER).json()}
         assert list(found) == ["small", "shop"]
         assert found["small"]["options"] == {"rows": 5, "columns": 5}
-        assert found["shop"]["limits"] == {"max_steps": 2, "max_episodes": 1, "idle_seconds": 1800.0}
+        assert found["shop"]["limits"] == {"max_steps": 2, "max_episodes": 1, "places": 1, "idle_seconds": 1800.0}
         # Its settings are in force: the tokens, the capacity, the origin.
         assert httpx2.get(f"{served.url}/environments").status_code == 401
         ready = httpx2.get(f"{served.url}/readyz", headers=BEARER | {"Origin": "https://app.example.com"})
@@ -194,6 +194,24 @@ def test_each_mistake_names_the_key_the_table_and_what_is_allowed(tmp_path: Path
         served()
     assert "\n" not in str(caught.value).replace("TOML: ", "")
     assert "hush-hush" not in str(caught.value)
+
+
+def test_where_names_of_the_file_are_not_read_the_message_says_what_to_write(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(EnvironmentNotFound, match=r"; write \./envport\.toml:small for the one in envport\.toml$"):
+        load("small")
+    (folder / "envport.toml").write_text("[")
+    with pytest.raises(EnvironmentNotFound, match=r"scheme:rest$"):
+        load("small")
+
+
+def test_a_task_that_cannot_be_made_is_said_with_the_line_that_made_it(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text("from envport import Task\n\nTASK = Task(id='a', prompt=5)\n")
+    line = refused("check", "./odd.py:Odd", cwd=tmp_path)
+    assert "cannot be loaded: Task.prompt: a prompt cannot be of type int; allowed: text, or" in line
+    assert line.rstrip().endswith(f"({tmp_path}/odd.py, line 3)")
 
 
 def test_a_mistake_stops_the_command(folder: Path) -> None:

@@ -198,6 +198,7 @@ def test_bytes_that_are_no_text_and_text_that_is_no_bytes_end_nothing():
 def test_an_environment_that_breaks_is_an_error_and_its_inside_is_shown_on_demand(form: Path):
     line = refused("play", "form.py:Form", stdin=lines("crash"), cwd=form)
     assert "The environment failed" in line
+    assert line.rstrip().endswith("--debug shows why.")
     shown = envport("play", "form.py:Form", "--debug", stdin=lines("crash"), cwd=form)
     assert shown.returncode == 2
     assert "RuntimeError: the inside of it" in shown.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,21 @@ import pytest
 from envport import Environment, Observation, Step, Task, ToolDefinition, ToolError, tool
 from envport.checker import CheckReport, check_environment, examine
 from envport.errors import EnvironmentNotFound, InvalidEnvironment
+
+SHOP = """
+from envport import Environment, tool
+
+class Shop(Environment):
+    "Buy."
+
+    def reset(self, *, seed, task):
+        return str(len(self.secrets["KEY"]))
+
+    @tool
+    def buy(self) -> str:
+        "Buy."
+        return "Bought."
+"""
 
 
 class Good(Environment):
@@ -173,6 +189,13 @@ class Unlike(Good):
         return [ToolDefinition(self._name, {"properties": {}}, "call", "Acts.")]
 
 
+class BadScore(Good):
+    """Scores in words."""
+
+    def score(self) -> str:
+        return "good"
+
+
 class BrokenPromise(Good):
     """Promises a model and returns a text."""
 
@@ -201,6 +224,7 @@ class BrokenPromise(Good):
         (UnreadableTask, "splits", "cannot be read"),
         (Unlike, "listing", "other tools"),
         (BrokenPromise, "observation", "output schema"),
+        (BadScore, "score", "not 'good'"),
     ],
 )
 def test_each_breach_is_found_and_named(cls: type[Environment], check: str, complaint: str) -> None:
@@ -249,6 +273,17 @@ def test_refusing_in_words_is_no_breach() -> None:
 def test_what_is_not_found_is_said_as_the_registry_says_it() -> None:
     with pytest.raises(EnvironmentNotFound):
         check_environment("nonsense")
+
+
+def test_it_plays_with_the_secrets_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_KEY", "hush")
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "envport.toml").write_text(
+        "[environments.shop]\nreference = './shop.py:Shop'\nsecrets = {KEY = {variable = 'SHOP_KEY'}}\n"
+    )
+    assert check_environment(f"{tmp_path}/envport.toml:shop").ok
+    with pytest.raises(InvalidEnvironment, match="KeyError: 'KEY'"):
+        check_environment(f"{tmp_path}/shop.py:Shop")
 
 
 async def test_it_runs_within_an_event_loop_too() -> None:

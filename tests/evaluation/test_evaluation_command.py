@@ -179,8 +179,9 @@ def test_results_that_measured_different_things_are_refused(served: str, tmp_pat
         (["eval", "catch", "--model", "openai/gpt-4o"], "OPENAI_API_KEY"),
         (["eval", "catch", "--model", "nonsense/model"], "nonsense"),
         (["eval", "catch", "--model", "mockllm/model", "-M", "nonsense"], "NAME=VALUE"),
-        (["eval", "--resume", "no-such-log.eval"], "is not a log"),
-        (["compare", "no-such-log.eval", "neither.eval"], "is not a log"),
+        (["eval", "--resume", "no-such-log.eval"], "there is no file no-such-log.eval"),
+        (["compare", "no-such-log.eval", "neither.eval"], "there is no file no-such-log.eval"),
+        (["compare", __file__, __file__], "is not a log"),
     ],
 )
 def test_bad_input_is_one_line(words: list[str], says: str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import httpx2
 import pytest
 from harness import running
 from opening import open_episode
-from prepared_environments import Loads, Lock, Starts, Undecorated
+from prepared_environments import Asks, Loads, Lock, Starts, Undecorated
 from runtimes import KINDS, serving
 
 from envport import Client
@@ -96,3 +97,13 @@ async def test_in_the_gateways_process_nothing_is_copied(make: Make):
 def test_the_checker_prepares_too(make: Make, tmp_path: Path):
     assert check_environment(make(Starts)).ok
     assert noted(tmp_path).count("started") == noted(tmp_path).count("stopped") > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_it_has_the_secrets_of_the_file_and_nothing_else_keeps_them(
+    kind: RuntimeKind, make: Make, tmp_path: Path
+):
+    spec = replace(make(Asks), secrets={"KEY": "hush"})
+    async with serving(spec, make(Starts), runtime=kind) as episodes:
+        assert (await open_episode(episodes, "asks")).first_observation.text == "4"
+    assert not spec.prototype.secrets

@@ -50,6 +50,14 @@ class Loads(_Noting):
         return f"{len(self.prepared['words'])}"
 
 
+class Asks(_Noting):
+    """Needs a secret."""
+
+    @contextlib.contextmanager
+    def prepare(self) -> Generator[int]:
+        yield len(self.secrets["KEY"])
+
+
 class Starts(_Noting):
     """Starts a server."""
 

@@ -142,6 +142,8 @@ class Result:
         Raises:
             InvalidOption: It is not the log of an evaluation with envport.
         """
+        if "://" not in str(location) and not Path(location).exists():
+            raise InvalidOption(f"there is no file {location}; it has to be a log of Inspect, such as logs/NAME.eval")
         try:
             log = read_eval_log(str(location))
         except (OSError, ValueError, KeyError) as error:

@@ -166,7 +166,7 @@ def rehearse(
         play.connection.loop.run(play.release())
     return Rehearsal(
         episodes=len(played),
-        ended=sum(one.finished for one in environments),
+        ended=sum(one.finished and not _lost(one) for one in environments),
         calls=sum(len(one.call_seconds) for one in played),
         refused=sum(one.errors for one in environments),
         rewards=rewards,

@@ -88,6 +88,9 @@ class Trial:
                 for _ in range(self._steps):
                     if not await self._step(first, second, noise):
                         break
+                # What broke may not be scored.
+                if self._report.ok:
+                    await self._score(first)
         except WorkerLost as lost:
             self._report.error("start", failure("starting an instance", lost))
         finally:
@@ -104,7 +107,8 @@ class Trial:
         seen: list[Observation] = []
         for worker, seed in ((first, self._seed), (noise, self._seed + 1), (second, self._seed)):
             try:
-                seen.append(await self._watch.within("reset()", partial(worker.reset, seed=seed, task=self._task)))
+                reset = partial(worker.reset, seed=seed, task=self._task, secrets=self._spec.secrets)
+                seen.append(await self._watch.within("reset()", reset))
             except OutOfTime:
                 raise
             except Exception as error:
@@ -115,6 +119,16 @@ class Trial:
             self._differs("the first observation", seen[0], seen[2])
             return False
         return True
+
+    async def _score(self, worker: Worker) -> None:
+        if self._spec.cls.score is Environment.score:
+            return
+        try:
+            await self._watch.within("score()", worker.score)
+        except OutOfTime:
+            raise
+        except Exception as error:
+            self._report.error("score", failure("score()", error))
 
     async def _step(self, first: Worker, second: Worker, noise: Worker) -> bool:
         """Make one call with each instance, and return whether the episode continues."""
@@ -256,6 +270,7 @@ def bounds_of(spec: EnvironmentDefinition, watch: CheckWatch) -> Bounds:
         bounds,
         call_seconds=_least(bounds.call_seconds, most),
         reset_seconds=_least(bounds.reset_seconds, most),
+        score_seconds=_least(bounds.score_seconds, most),
         close_seconds=_least(bounds.close_seconds, most),
     )
 

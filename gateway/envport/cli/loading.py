@@ -5,6 +5,9 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
 
 from envport.classes import installed
 from envport.cli.attachment import with_own_pip
@@ -61,10 +64,20 @@ def _load(reference: str, score: str | None) -> EnvironmentDefinition:
     except EnvportError:
         raise
     except (Exception, SystemExit) as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        # A `Task` that cannot be made is refused inside pydantic; the line that made it is the one to mend.
+        frame = next((frame for frame in reversed(frames) if "pydantic" not in Path(frame.filename).parts), frames[-1])
         raise InvalidEnvironment(
-            f"{reference} cannot be loaded: {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
+            f"{reference} cannot be loaded: {_said(error)} ({frame.filename}, line {frame.lineno})"
         ) from error
+
+
+def _said(error: BaseException) -> str:
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__}: {error}"
+    found = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join([error.title, *map(str, found["loc"])])
+    return f"{where}: {found['msg'].removeprefix('Value error, ')}"
 
 
 def load_installed(score: str | None = None) -> tuple[list[EnvironmentDefinition], list[Unloadable]]:

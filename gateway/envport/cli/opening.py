@@ -59,8 +59,10 @@ def _show(name: str, opened: OpenedEpisode) -> None:
     for key, value in [*facts, ("attach", shlex.join(attach))]:
         console.line(f"{key:8} {value}")
     console.line()
-    console.heading("Prompt:")
-    console.paragraph(opened.prompt)
-    console.line()
+    # A prompt with images is at the beginning of the first observation.
+    if opened.prompt:
+        console.heading("Prompt:")
+        console.paragraph(opened.prompt)
+        console.line()
     console.heading("First observation:")
     ObservationPrinter().show(opened.observation)

@@ -14,6 +14,7 @@ import typer
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from envport.cli import console
+from envport.cli.causes import innermost
 from envport.cli.game import PlayedCall, TerminalGame, at_gateway, in_process
 from envport.cli.loading import load_environment
 from envport.cli.observation import ObservationPrinter
@@ -22,6 +23,7 @@ from envport.cli.question import BACK, WentBack, ask_arguments
 from envport.cli.summary import first_line
 from envport.client.addresses import EnvironmentAddress
 from envport.client.choosing import any_environment
+from envport.errors import EpisodeFailed
 from envport.telemetry.logs import LogLevel, configure_logging
 from envport.types import Choice
 
@@ -55,9 +57,15 @@ def play(
         game = at_gateway(found.gateway, found.name, chosen, token())
     else:
         game = in_process(load_environment(found), chosen)
-    # The episode runs in its own thread, so that Ctrl-C can interrupt a question.
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(game) as opened:
-        _Table(opened, portal).play()
+    try:
+        # The episode runs in its own thread, so that Ctrl-C can interrupt a question.
+        with start_blocking_portal() as portal, portal.wrap_async_context_manager(game) as opened:
+            _Table(opened, portal).play()
+    except Exception as error:
+        cause = innermost(error)
+        if debug or isinstance(found, EnvironmentAddress) or not isinstance(cause, EpisodeFailed):
+            raise
+        raise EpisodeFailed(f"{cause} --debug shows why.", cause.fault, cause.reason) from error
 
 
 class _Left(Exception):
@@ -92,8 +100,9 @@ class _Table:
         self._farewell(played)
 
     def _welcome(self) -> None:
-        console.paragraph(self._game.prompt)
-        console.line()
+        if self._game.prompt:
+            console.paragraph(self._game.prompt)
+            console.line()
         console.heading("Tools:")
         console.rows(
             (f"{number:>{len(str(len(self._tools)))}}  {name}", first_line(tool.get("description", "")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import logging
 from collections.abc import Callable
@@ -83,7 +84,11 @@ class PreparedEnvironments:
                 runner.end()
 
     async def _enter(self, spec: EnvironmentDefinition) -> Any:
-        manager: Any = spec.prototype.prepare()
+        environment = spec.prototype
+        if spec.secrets:
+            environment = copy.copy(environment)
+            environment.secrets = spec.secrets
+        manager: Any = environment.prepare()
         runner: _Runner
         if isinstance(manager, AbstractAsyncContextManager):
             runner, enter, leave = _InTask(), manager.__aenter__, manager.__aexit__
