@@ -134,6 +134,22 @@ def test_an_environment_that_cannot_tell_the_tools_says_so(gateway: RunningGatew
     assert "returns no tools" in caplog.text
 
 
+class Short(Toolbox):
+    """Ends after one call, whichever tool it is."""
+
+    max_steps = 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_step_limit_is_told_in_the_answer_of_a_tool_that_only_the_task_has(era: Era):
+    with running(EnvironmentDefinition("short", Short)) as serving:
+        async with seat(serving, "episode", era, "short", task=INDEX_OF["own"]) as player:
+            result = await player.call("peek")
+            assert not result.is_error
+            assert result.meta["envport/outcome"] == "step_limit"
+            assert "truncated at its limit of 1 step" in texts(result)[0]
+
+
 class Same(Toolbox):
     """Lists all of its tools for every task."""
 
