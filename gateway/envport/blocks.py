@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, TypeAlias, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-__all__ = ["ContentBlock", "image_block", "is_image", "joined", "prompt_of", "text_block", "text_of"]
+__all__ = ["ContentBlock", "image_block", "is_image", "joined", "prompt_of", "text_block", "text_of", "whole_text"]
 
 ContentBlock: TypeAlias = dict[str, Any]
 """One MCP content block in wire form, such as `{"type": "text", "text": "..."}` (MCP 2026-07-28, ContentBlock)."""
@@ -26,10 +27,13 @@ _MAGIC = (
 
 
 def text_block(text: str) -> ContentBlock:
-    """A text block. Lone surrogates become U+FFFD, because JSON text must not contain them."""
-    if not text.isascii():
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return {"type": "text", "text": text}
+    """A text block. Lone surrogates become U+FFFD; see `whole_text`."""
+    return {"type": "text", "text": whole_text(text)}
+
+
+def whole_text(text: str) -> str:
+    """The text with U+FFFD in place of lone surrogates, because JSON text must not contain them."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def text_of(block: ContentBlock) -> str:
@@ -101,7 +105,7 @@ def prompt_of(parts: Any) -> str | list[ContentBlock]:
         ValueError: It is something else; the message says what is allowed.
     """
     if isinstance(parts, str):
-        return parts
+        return whole_text(parts)
     if not isinstance(parts, list | tuple):
         raise ValueError(f"a prompt cannot be of type {type(parts).__name__}; {_PROMPTS}")
     blocks = joined(_prompt_block(part) for part in cast("list[Any]", parts))
@@ -129,7 +133,9 @@ def _prompt_block(part: Any) -> ContentBlock:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ValueError(f"a prompt holds what is no MCP content block: {first['msg']}; {_PROMPTS}") from None
-    return block.model_dump(mode="json", by_alias=True, exclude_none=True)
+    # A URI or a name may hold a lone surrogate too, which the serializer refuses in JSON mode.
+    wire = json.dumps(block.model_dump(by_alias=True, exclude_none=True), ensure_ascii=False, default=str)
+    return json.loads(whole_text(wire))
 
 
 @cache

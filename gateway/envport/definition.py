@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
+from pydantic import ValidationError
 from pydantic_core import to_json
 
 from envport.blocks import prompt_of
@@ -261,4 +262,9 @@ def _as_task(item: Task | Mapping[str, Any], split: str, index: int) -> Task:
         prompt = prompt_of(item.get("prompt") or "")
     except ValueError as error:
         raise InvalidEnvironment(f"task {name!r} of split {split!r}: {error}") from None
-    return Task(id=name, prompt=prompt, metadata=metadata)
+    try:
+        return Task(id=name, prompt=prompt, metadata=metadata)
+    except ValidationError as error:
+        raise InvalidEnvironment(
+            f"task {name!a} of split {split!r}: {error.errors(include_url=False)[0]['msg']}"
+        ) from None

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, TypeAlias, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, computed_field, field_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    computed_field,
+    field_serializer,
+    model_validator,
+)
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
@@ -121,6 +130,14 @@ class _Wire(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+def _without_surrogates(text: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"it contains the lone surrogate {text[error.start]!a}, which is not a character") from None
+    return text
+
+
 class Task(_Wire):
     """A task of an environment.
 
@@ -132,7 +149,7 @@ class Task(_Wire):
         metadata: Any data that the environment, a reward function or a scorer needs. The player never sees it.
     """
 
-    id: str
+    id: Annotated[str, AfterValidator(_without_surrogates)]
     prompt: Annotated[str | list[Any], BeforeValidator(prompt_of)] = ""
     metadata: dict[str, Any] = Field(default_factory=dict)
 

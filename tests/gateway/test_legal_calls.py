@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from random import Random
 from typing import Any
@@ -68,6 +69,20 @@ class Short(Lock):
         return [("say",)]
 
 
+class Endless(Lock):
+    """Returns an iterator, which may have no end."""
+
+    def legal_calls(self) -> Any:
+        return (("say", {"word": str(number)}) for number in itertools.count())
+
+
+class Unwritable(Lock):
+    """Names what no answer can hold."""
+
+    def legal_calls(self) -> Any:
+        return [("say", {"word": "a\ud800"})]
+
+
 class Schemaless(Lock):
     """Names what the schema refuses."""
 
@@ -129,8 +144,9 @@ async def test_every_runtime_says_which_calls_make_sense_now(runtime: RuntimeKin
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-async def test_a_wrong_answer_is_a_fault_of_the_environment(runtime: RuntimeKind):
-    episodes = Episodes({"broken": defined(Broken)}, runtime=runtime)
+@pytest.mark.parametrize("cls", [Broken, Endless, Unwritable])
+async def test_a_wrong_answer_is_a_fault_of_the_environment(runtime: RuntimeKind, cls: type[Environment]):
+    episodes = Episodes({"broken": EnvironmentDefinition("broken", cls)}, runtime=runtime)
     async with episodes.run():
         opened = await episodes.open(OpenRequest("broken", "me"))
         with pytest.raises(EpisodeFailed):
@@ -191,6 +207,8 @@ async def test_the_checker_does_not_pass_what_it_could_hardly_play():
     [
         (Broken, r"error \[legal_calls\] legal_calls\(\) fails: .*has to return \(tool, arguments\) pairs, not 'say'"),
         (Short, r"error \[legal_calls\] .*has to return \(tool, arguments\) pairs, not \('say',\)"),
+        (Endless, r"error \[legal_calls\] .*has to return a sequence of \(tool, arguments\) pairs, not <generator"),
+        (Unwritable, r"error \[legal_calls\] .*cannot be shown: it contains the lone surrogate '.ud800'"),
         (Schemaless, r'error \[legal_calls\] .*names say\({"word": 3}\), which the tool\'s schema refuses'),
         (Unknown, r"error \[legal_calls\] .*names the tool 'shout', which there is not"),
         (Refusing, r'warning \[legal_calls\] .*names say\({"word": "open"}\), which is refused: Wrong.'),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from typing import Any
 
+import httpx2
 import pytest
 from harness import ERAS, Era, connect, running
 
@@ -60,6 +62,7 @@ class Pictured(Environment):
                 Task(id="words", prompt=["Two", "paragraphs."]),
             ],
             "wrong": [{"prompt": ["What?", 5]}, {"prompt": [{"role": "user", "content": "Hi."}]}, {"prompt": 5}],
+            "odd": [{"id": "a\ud800"}],
         }
 
     def reset(self, *, seed: int, task: Task | None) -> str:
@@ -137,6 +140,39 @@ def test_an_author_s_mistake_is_named(index: int, message: str):
     with pytest.raises(InvalidEnvironment) as raised:
         EnvironmentDefinition("pictured", Pictured).task("wrong", index)
     assert message in str(raised.value)
+
+
+LINK = {"type": "resource_link", "name": "a\ud800", "uri": "file:///a"}
+
+
+@pytest.mark.parametrize("prompt", ["a\ud800", ["a\ud800", png("red")], [LINK]], ids=["text", "list", "block"])
+def test_a_lone_surrogate_in_a_prompt_does_not_break_the_gateway(served, prompt: Any):
+    body = json.dumps({"environment": "pictured", "task": {"id": "own", "prompt": _wire(prompt)}})
+    with httpx2.Client(base_url=served.url, headers={"Content-Type": "application/json"}) as control:
+        live = control.get("/readyz").json()["live"]
+        opened = control.post("/episodes", content=body)
+        assert opened.status_code == 201
+        assert "a\ufffd" in opened.text
+        address = f"/episodes/{opened.json()['episode_id']}"
+        assert control.get(address).status_code == control.delete(address).status_code == 200
+        assert control.get("/readyz").json()["live"] == live
+
+
+def test_a_lone_surrogate_in_the_id_of_a_task_is_refused(served):
+    with httpx2.Client(base_url=served.url, headers={"Content-Type": "application/json"}) as control:
+        refused = control.post("/episodes", content=json.dumps({"environment": "pictured", "task": {"id": "a\ud800"}}))
+        assert refused.status_code == 422
+        assert "task: " in refused.json()["error"]["message"]
+        assert "lone surrogate '\\ud800'" in refused.json()["error"]["message"]
+        assert control.get("/episodes").status_code == 200
+    with pytest.raises(InvalidEnvironment, match=r"task 'a\\ud800' of split 'odd': .*lone surrogate"):
+        EnvironmentDefinition("pictured", Pictured).task("odd", 0)
+
+
+def _wire(prompt: Any) -> Any:
+    return (
+        [image("red") if isinstance(part, bytes) else part for part in prompt] if isinstance(prompt, list) else prompt
+    )
 
 
 def test_a_caller_s_mistake_is_named(served):

@@ -6,8 +6,9 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, ClassVar
 
+import anyio
 import pytest
 from harness import ERAS, Era, Raw, RunningGateway, Seat, Way, connect, running, seat, texts
 from mcp import MCPError
@@ -15,8 +16,10 @@ from task_tools import INDEX_OF, TOOLS_OF, Toolbox
 
 from envport import Client, Environment, Task
 from envport.checker import check_environment
-from envport.errors import EpisodeFailed, InvalidEnvironment, InvalidRequest
+from envport.episodes import Episodes, OpenRequest
+from envport.errors import EpisodeFailed, InvalidEnvironment, InvalidRequest, UnknownTool
 from envport.registry import EnvironmentDefinition
+from envport.types import Choice
 
 TOOLBOX = EnvironmentDefinition("toolbox", Toolbox)
 
@@ -132,6 +135,61 @@ def test_an_environment_that_cannot_tell_the_tools_says_so(gateway: RunningGatew
     assert "a secret of the environment" in caplog.text
     assert "names the tool 'multiply', which is not declared; declared: add, subtract, open" in caplog.text
     assert "returns no tools" in caplog.text
+
+
+class Short(Toolbox):
+    """Ends after one call, whichever tool it is."""
+
+    max_steps = 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_step_limit_is_told_in_the_answer_of_a_tool_that_only_the_task_has(era: Era):
+    with running(EnvironmentDefinition("short", Short)) as serving:
+        async with seat(serving, "episode", era, "short", task=INDEX_OF["own"]) as player:
+            result = await player.call("peek")
+            assert not result.is_error
+            assert result.meta["envport/outcome"] == "step_limit"
+            assert "truncated at its limit of 1 step" in texts(result)[0]
+
+
+class Slow(Toolbox):
+    """Lets a call wait until the test goes on."""
+
+    entered: ClassVar[anyio.Event]
+    go_on: ClassVar[anyio.Event]
+
+    async def use(self, name: str, arguments: dict[str, Any]) -> str:
+        self.entered.set()
+        await self.go_on.wait()
+        return name
+
+
+async def test_a_call_that_waits_while_the_episode_gets_another_task_is_refused_as_unknown():
+    Slow.entered, Slow.go_on = anyio.Event(), anyio.Event()
+    episodes = Episodes({"slow": EnvironmentDefinition("slow", Slow)})
+    refused: list[str] = []
+
+    async def call(tool: str) -> None:
+        try:
+            await episodes.call(found, tool, {})
+        except UnknownTool as error:
+            refused.append(str(error))
+
+    async with episodes.run():
+        opened = await episodes.open(OpenRequest("slow", "me", Choice(task=INDEX_OF["own"])))
+        found = episodes.find(opened.handle, "me")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, "peek")
+            await Slow.entered.wait()
+            tasks.start_soon(episodes.reset, found, Choice(task=INDEX_OF["one"]))
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(call, "peek")
+            await anyio.wait_all_tasks_blocked()
+            Slow.go_on.set()
+        assert refused == ["Unknown tool: peek"]
+        info = await episodes.info(opened.handle, "me")
+        assert (info.status, info.steps, info.task and info.task.id) == ("running", 0, "one")
 
 
 class Same(Toolbox):

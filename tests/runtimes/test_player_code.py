@@ -103,6 +103,10 @@ async def test_the_folder_stays_as_long_as_the_episode():
         await keep(one, "truncate", "-s", "17M", "huge")
         refused = await one.call("take", {"path": "huge", "most": None})
         assert "larger than 16777216 bytes" in refused.observation.text
+        await keep(one, "truncate", "-s", "60M", "huge")
+        refused = await one.call("take", {"path": "huge", "most": 2**26})
+        assert "larger than 50282496" in refused.observation.text
+        assert await keep(one, "cat", "made") == "made\n"
         # A new run has nothing of it, and neither has another episode.
         assert (await start(one, "ls"))["out"] == ""
         assert await keep(other, "ls") == ""
@@ -273,6 +277,8 @@ def test_what_can_be_declared():
     assert kind_for(CODER, "thread") == "thread"
     with pytest.raises(ValueError, match=r"PlayerLimits\.processes is 0"):
         PlayerLimits(processes=0)
+    with pytest.raises(ValueError, match="output_bytes is 16777217; allowed: at most 16777216"):
+        PlayerLimits(output_bytes=2**24 + 1)
     with pytest.raises(InvalidEnvironment, match="set runs_player_code = True"):
         _ = Unable().player_code
     require_player_code()

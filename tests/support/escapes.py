@@ -201,6 +201,10 @@ async def _takes_no_more_than_is_allowed(one: Episode) -> None:
     fill = "data = bytes(2**20)\nfor folder in ('/tmp', '/dev/shm'):\n    with open(folder + '/fill', 'wb') as file:\n"
     fill += "        for _ in range(150):\n            file.write(data)\n"
     assert await attempt(one, fill) == "ENOSPC"
+    # Files without content take the kernel's memory, and no disk.
+    nodes = "import os, shutil\nos.mkdir('/tmp/nodes')\ntry:\n    for i in range(10**6):\n"
+    nodes += "        os.symlink('y' * 100, f'/tmp/nodes/{i}')\nfinally:\n    shutil.rmtree('/tmp/nodes')\n"
+    assert await attempt(one, nodes) == "ENOSPC"
     assert 48 < int(await attempt(one, BOMB)) < 64
     # Nor in user namespaces that it makes for itself.
     nested = SHELL + "result = shell('unshare -Ur sh -c \"for i in $(seq 100); do sleep 9 & done; jobs | wc -l\"')"

@@ -176,6 +176,9 @@ async def taking() -> None:
             assert (disk["code"], disk["signal"]) in ((1, None), (None, "SIGXFSZ")), disk
         files = "for i in range(9):\n    open(f'/work/{i}', 'wb').write(bytes(2**20))"
         assert "No space left" in (await attempt(episode, files, "small"))["err"]
+        # Files without content take the kernel's memory, and no disk.
+        nodes = "import itertools, os\nfor i in itertools.count():\n    os.symlink('y' * 100, f'{i}')"
+        assert (await attempt(episode, nodes, "small"))["memory"] is True
         loud = await attempt(episode, "while True:\n    print('x' * 1000)\n    break", "small")
         assert (loud["cut"], len(loud["out"])) == (True, 1_000)
         endless = await episode.call("run", {"code": "while True: print('x' * 10000)", "timeout": patient(0.5)})

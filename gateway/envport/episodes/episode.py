@@ -198,8 +198,7 @@ class Episode:
             InvalidArguments: The arguments break the schema; the environment was not touched.
             EpisodeFailed: The environment broke; the episode has ended as failed. Or the gateway was shut down.
         """
-        if tool not in self.start.tools.tools:
-            raise UnknownTool(self._unknown(tool))
+        self._check_tool(tool)
         if self._run.scoring:
             # Its turn would come after the score, and the answer does not depend on that.
             return self._given(tool, arguments, call_id)
@@ -209,6 +208,8 @@ class Episode:
             try:
                 if self.status != "running" or (call_id is not None and self._record.last.is_of(call_id)):
                     return self._given(tool, arguments, call_id)
+                # While it waited, the episode may have been reset to a task with other tools.
+                self._check_tool(tool)
                 # A call that has begun is finished and recorded, even if its caller disconnects.
                 result: CallResult | None = None
                 with anyio.CancelScope(shield=True):
@@ -352,10 +353,13 @@ class Episode:
             over.reason if over is not None and over.fault is not None else None,
         )
 
-    def _unknown(self, tool: str) -> str:
+    def _check_tool(self, tool: str) -> None:
+        tools = self.start.tools.tools
+        if tool in tools:
+            return
         if tool not in self.spec.tools:
-            return f"Unknown tool: {tool}"
-        return f"Unknown tool: {tool} is not one of this episode's tools: {', '.join(self.start.tools.tools)}"
+            raise UnknownTool(f"Unknown tool: {tool}")
+        raise UnknownTool(f"Unknown tool: {tool} is not one of this episode's tools: {', '.join(tools)}")
 
     def _check_there(self) -> None:
         if self._shut_down:

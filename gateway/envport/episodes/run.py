@@ -234,7 +234,7 @@ class EpisodeRun:
         """The result of the call at which a limit ended the episode. The environment does not know of that limit."""
         assert self._life.over is not None
         words = f"The episode is over. {self._life.over.message}"
-        more_keys = self._spec.tools[tool].more_keys
+        more_keys = self.start.tools.tools[tool].more_keys
         return replace(
             result, truncated=True, observation=told_of_its_end(result.observation, words, more_keys=more_keys)
         )

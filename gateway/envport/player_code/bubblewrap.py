@@ -36,6 +36,7 @@ _SET_ID_CAPABILITIES = 0b1100_0000
 _SYS_ADMIN_CAPABILITY = 1 << 21
 _MOST_USERS = 2**31
 _FEWEST_USERS = 65_536
+_MOST_OUTPUT = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,12 @@ class PlayerLimits:
     """What the code of a player may use, all of its processes together.
 
     Attributes:
-        memory_mb: MiB of memory. A program that asks for more gets an error; beyond it, the run is ended.
+        memory_mb: MiB of memory, with what the kernel keeps of each file beside its content. A program that asks for
+            more gets an error; beyond it, the run is ended.
         disk_mb: MiB in the working folder. `/tmp` and `/dev/shm` each hold a quarter of it in addition.
         processes: Processes at one time.
-        output_bytes: Bytes that are kept of standard output, and of standard error. What is more is dropped.
+        output_bytes: Bytes that are kept of standard output, and of standard error, at most 16 MiB. What is more is
+            dropped.
     """
 
     memory_mb: float = 512
@@ -58,6 +61,9 @@ class PlayerLimits:
         for name in self.__slots__:
             if not getattr(self, name) > 0:
                 raise ValueError(f"PlayerLimits.{name} is {getattr(self, name)!r}; allowed: numbers above 0")
+        if self.output_bytes > _MOST_OUTPUT:
+            # Both outputs come in one message.
+            raise ValueError(f"PlayerLimits.output_bytes is {self.output_bytes!r}; allowed: at most {_MOST_OUTPUT}")
 
 
 def start(

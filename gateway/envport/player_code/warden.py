@@ -38,6 +38,11 @@ _SET_DUMPABLE = 4
 _DROP_FROM_BOUNDS = 24
 _CAPABILITIES = 64
 _NOT_FOUND, _NOT_STARTED = 127, 126
+_WRITABLE = (WORK, "/tmp", "/dev/shm")
+# What the kernel keeps of a file on a tmpfs: its inode, its name, and the target of a short link.
+_NODE_BYTES = 1_536
+# As base64, this and the rest of the message are below the limit.
+_MOST_READ = (MAX_MESSAGE - _CHUNK) // 4 * 3
 
 
 def pack(message: dict[str, Any]) -> bytes:
@@ -139,7 +144,7 @@ class _Limits:
 
     def exceeded(self) -> str | None:
         """The limit that all processes together exceed: `memory` or `processes`."""
-        used = _shared_memory()
+        used = _shared_memory() + _memory_of_nodes()
         pids = [entry for entry in os.listdir("/proc") if entry.isdigit() and entry != "1"]
         if len(pids) > self.processes:
             return "processes"
@@ -169,6 +174,16 @@ def _shared_memory() -> int:
             return sum(int(line.split()[14]) for line in file)
     except (OSError, ValueError, IndexError, StopIteration):
         return 0
+
+
+def _memory_of_nodes() -> int:
+    """Bytes of memory that the files themselves take, beside their content. The disk limit counts only that."""
+    used = 0
+    for folder in _WRITABLE:
+        with contextlib.suppress(OSError):
+            state = os.statvfs(folder)
+            used += (state.f_files - state.f_ffree) * _NODE_BYTES
+    return used
 
 
 class _Run:
@@ -352,13 +367,13 @@ def _read(request: dict[str, Any]) -> dict[str, Any]:
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise ValueError("it is no file")
-        data = b""
-        while len(data) <= request["most"] and (part := os.read(file, request["most"] + 1 - len(data))):
+        most, data = min(request["most"], _MOST_READ), b""
+        while len(data) <= most and (part := os.read(file, most + 1 - len(data))):
             data += part
     finally:
         os.close(file)
-    if len(data) > request["most"]:
-        raise ValueError(f"it is larger than {request['most']} bytes")
+    if len(data) > most:
+        raise ValueError(f"it is larger than {most} bytes")
     return {"data": binascii.b2a_base64(data).decode("ascii")}
 
 

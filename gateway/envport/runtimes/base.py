@@ -16,6 +16,7 @@ from envport.definition import EnvironmentDefinition
 from envport.environment import Progress
 from envport.errors import ToolError, WorkerLost
 from envport.tools.content import observe
+from envport.tools.writable import why_unwritable
 from envport.types import LegalCall, Observation, Step, Task
 
 __all__ = [
@@ -194,18 +195,23 @@ def legal_calls_of(value: Any) -> list[LegalCall] | None:
     """What `legal_calls` returned, as plain data.
 
     Raises:
-        TypeError: It is not a sequence of pairs of a tool's name and arguments.
+        TypeError: It is not a sequence of pairs of a tool's name and arguments, or cannot be written as JSON.
     """
     if value is None:
         return None
+    # An iterator could run the environment's code here, in the event loop, and without end.
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise TypeError(f"legal_calls() has to return a sequence of (tool, arguments) pairs, not {value!r}")
     calls: list[LegalCall] = []
-    for item in value:
+    for item in cast("Sequence[Any]", value):
         if not (isinstance(item, tuple | list) and len(cast("Sequence[Any]", item)) == 2):
             raise TypeError(f"legal_calls() has to return (tool, arguments) pairs, not {item!r}")
         name, arguments = cast("Sequence[Any]", item)
         if type(name) is not str or not isinstance(arguments, Mapping):
             raise TypeError(f"legal_calls() has to return (tool, arguments) pairs, not {item!r}")
         calls.append((name, to_jsonable_python(dict(cast("Mapping[str, Any]", arguments)))))
+    if (why := why_unwritable(calls)) is not None:
+        raise TypeError(f"legal_calls() returned what cannot be shown: {why}")
     return calls
 
 

@@ -76,6 +76,8 @@ _COVERED = ("/tmp/", "/dev/shm/")
 _SET_INTERFACE_FLAGS = 0x8914
 _INTERFACE_UP = 1
 _KERNEL = (5, 14)
+_NODE_BYTES = 2_048
+_FEWEST_NODES = 1_024
 
 
 class SandboxForbidden(Exception):
@@ -219,7 +221,10 @@ def _show_proc(root: bool) -> None:
 def _mount_own(plan: SandboxPlan) -> None:
     """Mount what differs from process to process, over what was there. One tmpfs bounds all that can be written."""
     mount("proc", "/proc", "proc", _PLAIN)
-    mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0755,size={int(plan.disk_mb * 2**20)}")
+    size = int(plan.disk_mb * 2**20)
+    # A file without content takes no disk, but the kernel's memory: bound the number of files too.
+    nodes = max(_FEWEST_NODES, size // _NODE_BYTES)
+    mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0755,size={size},nr_inodes={nodes}")
     for folder, target in (("/tmp/shm", "/dev/shm"), ("/tmp/tmp", "/tmp")):
         os.mkdir(folder)
         os.chmod(folder, 0o1777)
