@@ -29,6 +29,27 @@ def opened(spec: EnvironmentSpec, row: int = 0) -> Any:
     return environment
 
 
+def test_a_reward_function_reads_the_trajectory(place: Place):
+    environment = opened(place.spec("guess", indices=[3]))
+    assert environment.trajectory == []
+    environment.guess(number=1)
+    with pytest.raises(InvalidArguments):
+        environment.guess(number="three")
+    environment.guess(number=3)
+    first, refused, last = environment.trajectory
+    assert [(one.index, one.tool, one.arguments) for one in (first, refused, last)] == [
+        (1, "guess", {"number": 1}),
+        (2, "guess", {"number": "three"}),
+        (3, "guess", {"number": 3}),
+    ]
+    assert [one.reward for one in (first, last)] == environment.rewards
+    assert (first.terminated, last.terminated, last.observation.text) == (False, True, "Right.")
+    assert (first.error, refused.error, last.error) == (None, "invalid_arguments", None)
+    assert "number" in refused.observation.text
+    environment.reset(**place.spec("guess", indices=[3]).train_dataset[0])
+    assert environment.trajectory == []
+
+
 def test_rows_carry_split_task_seed_and_metadata(place: Place):
     dataset = place.spec("guess", split="train", num_tasks=3).train_dataset
     assert dataset.column_names == ["prompt", "seed", "split", "task_index", "task_id", "number", "prompt_"]

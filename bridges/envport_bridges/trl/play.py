@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from envport.blocks import text_of
+from envport.blocks import text_block, text_of
 from envport.errors import (
     ConfigurationError,
     EnvportError,
@@ -22,7 +22,7 @@ from envport.errors import (
     UnknownEpisode,
     UnknownTool,
 )
-from envport.types import EnvironmentInfo, LegalCall
+from envport.types import EnvironmentInfo, LegalCall, Observation, StepRecord
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode
 from envport_bridges.rollouts.connection import Connection
 from envport_bridges.rollouts.score import RolloutScore, lost_to
@@ -51,6 +51,7 @@ class Record(RolloutScore):
         episode: The episode, once it is open.
         errors: Calls that were refused, or that the environment answered with an error.
         observation: What came last: the first observation, or a tool's result.
+        calls: The calls, with what came of each, in order.
         over: What a call after the end is answered.
         waited: Seconds for which the trainer waited for it.
         turn: Held by whatever is being done with the episode: in the order in which it was asked for.
@@ -60,9 +61,33 @@ class Record(RolloutScore):
     episode: RolloutEpisode | None = None
     errors: int = 0
     observation: Shown = ""
+    calls: list[StepRecord] = field(default_factory=list[StepRecord])
     over: str | None = None
     waited: float = 0.0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+
+    def note(self, tool: str, arguments: Mapping[str, Any], reply: CallReply) -> None:
+        """Record a call that reached the environment."""
+        self.calls.append(
+            StepRecord(
+                index=len(self.calls) + 1,
+                tool=tool,
+                arguments=dict(arguments),
+                observation=Observation(content=tuple(reply.content), structured_content=reply.structured),
+                error=ToolError.code if reply.is_error else None,
+                reward=reply.reward,
+                terminated=reply.outcome is not None and reply.outcome.status == "terminated",
+                truncated=reply.outcome is not None and reply.outcome.status == "truncated",
+            )
+        )
+
+    def note_refusal(self, tool: str, arguments: Mapping[str, Any], refused: EnvportError) -> None:
+        """Record a call that was refused before it reached the environment."""
+        said = Observation(content=(text_block(str(refused)),))
+        index = len(self.calls) + 1
+        self.calls.append(
+            StepRecord(index=index, tool=tool, arguments=dict(arguments), observation=said, error=refused.code)
+        )
 
 
 class Play:
@@ -186,13 +211,18 @@ class Play:
         # Once the episode is over it does not matter what the arguments are; the gateway says so in its own words.
         if record.outcome is None and (problems := tool.arguments.problems(arguments)):
             record.errors += 1
+            record.note_refusal(tool.name, arguments, InvalidArguments(problems))
             raise InvalidArguments(self._broken_up(problems))
         try:
-            return self._note(record, await self._send(record.episode, tool, arguments))
+            reply = await self._send(record.episode, tool, arguments)
+            record.note(tool.name, arguments, reply)
+            return self._note(record, reply)
         except EpisodeOver as over:
             return self._over(record, over, tool)
         except (InvalidArguments, ToolError, UnknownTool) as refused:
             record.errors += 1
+            if not isinstance(refused, ToolError):
+                record.note_refusal(tool.name, arguments, refused)
             if isinstance(refused, UnknownTool):
                 self.connection.suspect()
             raise

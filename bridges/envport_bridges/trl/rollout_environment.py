@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from envport.types import Outcome
+from envport.types import Outcome, StepRecord
 from envport_bridges.trl.observations import Shown
 from envport_bridges.trl.play import Play
 from envport_bridges.trl.rows import metadata_of
@@ -77,6 +77,11 @@ class RolloutEnvironment:
     def last_output(self) -> Shown:
         """What the environment showed last: the first observation, or a tool's result."""
         return self._player.record.observation
+
+    @property
+    def trajectory(self) -> list[StepRecord]:
+        """The calls of the episode in order: tool, arguments, observation, reward, and the error of a refused one."""
+        return list(self._player.record.calls)
 
     @property
     def steps(self) -> int:
