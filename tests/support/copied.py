@@ -7,6 +7,7 @@ each fork. Nothing of ours may be loaded before.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import re
@@ -23,6 +24,7 @@ import pytest
 from mutations import PACKAGES, ROOT, Mutant
 from patience import patient
 
+_SET_CHILD_SUBREAPER = 36
 HUNG = "takes far longer"
 BROKEN = "cannot be collected"
 LOADED = (
@@ -90,6 +92,7 @@ class Copy:
         for package in PACKAGES:
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / package, folder / Path(package).name, ignore=ignored)
+        _adopt()
         subprocess.run([sys.executable, "-m", "compileall", "-q", folder], check=True)
         self._passing: dict[str, bool] = {}
 
@@ -165,6 +168,7 @@ class Copy:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+            _end_what_is_left()
 
     def _become(self) -> None:
         os.setsid()
@@ -180,6 +184,19 @@ class Copy:
         # As `python -m pytest` has it.
         sys.path[:1] = [str(ROOT), str(self._folder)]
         os.chdir(ROOT)
+
+
+def _adopt() -> None:
+    """Become the parent of every process that a test leaves behind, as tests of a mutant may."""
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_what_is_left() -> None:
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while pids := children.read_text().split():
+        for pid in map(int, pids):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def _wait(pid: int, limit: float) -> int | None:
