@@ -19,7 +19,7 @@ from runtimes import play, serving
 
 from envport import Client
 from envport.access import Access
-from envport.checker import check_environment
+from envport.checker import check_environment, examine
 from envport.registry import load
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ def test_every_block_is_known():
         'envport eval catch --policy random --agent "{python} examples/evaluate_catch/agent.py {mcp_url}"',
         "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 envport serve --log-format json",
     ]
-    assert len(PYTHON) == 4
+    assert len(PYTHON) == 5
 
 
 def test_the_environment_has_under_25_lines():
@@ -82,7 +82,7 @@ def test_the_environment_can_be_played(guess: Path):
 
 def test_the_control_plane_s_block_runs():
     with running(load("counter")) as gateway:
-        source = PYTHON[3].replace("http://127.0.0.1:8000", gateway.url)
+        source = PYTHON[4].replace("http://127.0.0.1:8000", gateway.url)
         done = subprocess.run(
             [sys.executable, "-c", source],
             capture_output=True,
@@ -96,7 +96,7 @@ def test_the_control_plane_s_block_runs():
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)")
 async def test_the_environment_that_runs_its_players_code_takes_a_crash_for_an_observation(tmp_path: Path):
-    (tmp_path / "risky.py").write_text(PYTHON[1])
+    (tmp_path / "risky.py").write_text(PYTHON[2])
     async with serving(load(f"{tmp_path}/risky.py:Risky")) as episodes:
         episode = await open_episode(episodes, "risky")
         assert "ZeroDivisionError" in await play(episode, "run", code="1 / 0")
@@ -167,6 +167,21 @@ def test_the_links_lead_somewhere():
 
 
 def test_the_environment_that_is_prepared_has_what_was_prepared(tmp_path: Path):
-    (tmp_path / "shop.py").write_text(PYTHON[2])
+    (tmp_path / "shop.py").write_text(PYTHON[3])
     spec = load(f"{tmp_path}/shop.py:Shop")
     assert check_environment(spec).ok
+
+
+async def test_the_environment_with_tasks_has_their_tools_prompts_and_scores(tmp_path: Path):
+    (tmp_path / "paint.py").write_text(PYTHON[1])
+    spec = load(f"{tmp_path}/paint.py:Paint")
+    report = await examine(spec)
+    assert report.findings == []
+    async with serving(spec) as episodes:
+        for number, (answer, names) in enumerate([("red", ["name"]), ("blue", ["hint", "name"])]):
+            episode = await open_episode(episodes, "paint", task=number)
+            assert [it["name"] for it in episode.start.tools.listing] == names
+            assert [block["type"] for block in episode.first_observation.content] == ["text", "image"]
+            await episode.call("name", {"colour": answer})
+            await episode.finish()
+            assert episode.info().reward == 1.0
