@@ -106,6 +106,7 @@ def test_flags_and_references_override_the_file(folder: Path) -> None:
 
 def test_no_file_is_read_if_another_is_named(folder: Path) -> None:
     with Served("counter", "--config", "/dev/null", cwd=folder) as served:
+        assert "Read " not in served.greeting
         assert httpx2.get(f"{served.url}/readyz").json()["capacity"] == 10_000
 
 

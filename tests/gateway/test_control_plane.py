@@ -86,6 +86,12 @@ def test_an_environment_without_tasks_has_an_empty_page(control: Client):
         ({"environment": "tracked", "seed": "1"}, InvalidRequest, "seed"),
         ({"environment": "tracked", "seed": True}, InvalidRequest, "seed"),
         ({"environment": "tasked", "task": {"prompt": "no id"}}, InvalidRequest, "task"),
+        (
+            {"environment": "tasked", "task": "first"},
+            InvalidRequest,
+            "^task: it has to be an index into the split, or a",
+        ),
+        ({"environment": "tasked", "task": True}, InvalidRequest, "task"),
     ],
 )
 def test_what_cannot_be_opened_is_said_clearly(control: Client, choice, error, said):

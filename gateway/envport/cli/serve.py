@@ -80,7 +80,7 @@ def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat
     url, secured = service.url, service.gateway.access.required
     count = f"{len(environments)} environment{'s' if len(environments) != 1 else ''}"
     console.heading(f"envport {version('envport')} serves {count} at {url}")
-    if file is not None:
+    if file is not None and file != Path(os.devnull):
         console.line(f"Read {file}.", "dim")
     console.rows((name, first_line(spec.description)) for name, spec in environments.items())
     if unloadable:

@@ -6,7 +6,8 @@ from functools import partial
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, StrictInt, field_validator
+from pydantic_core import PydanticCustomError
 from starlette.responses import PlainTextResponse
 
 from envport.access import ANYONE, Access, Principal
@@ -68,6 +69,13 @@ class TaskFields(BaseModel):
         StrictInt | None,
         Field(description="From 0 to 2**63-1. The same task and seed give the same episode."),
     ] = None
+
+    @field_validator("task", mode="before")
+    @classmethod
+    def _index_or_task(cls, value: object) -> object:
+        if isinstance(value, str | float | list):
+            raise PydanticCustomError("task", "it has to be an index into the split, or a task with an id")
+        return value
 
     @property
     def choice(self) -> Choice:
