@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, TypeAlias, cast
@@ -133,9 +132,18 @@ def _prompt_block(part: Any) -> ContentBlock:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ValueError(f"a prompt holds what is no MCP content block: {first['msg']}; {_PROMPTS}") from None
-    # A URI or a name may hold a lone surrogate too, which the serializer refuses in JSON mode.
-    wire = json.dumps(block.model_dump(by_alias=True, exclude_none=True), ensure_ascii=False, default=str)
-    return json.loads(whole_text(wire))
+    return _whole(block.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def _whole(value: Any) -> Any:
+    """Plain data with `whole_text` in all of its strings."""
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, list):
+        return [_whole(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {_whole(key): _whole(item) for key, item in cast("dict[Any, Any]", value).items()}
+    return value
 
 
 @cache

@@ -202,7 +202,14 @@ class EnvironmentDefinition:
             raise UnknownTask(f"split {split!r} of {self.name!r} has no tasks")
         if not 0 <= index < len(source):
             raise UnknownTask(f"split {split!r} of {self.name!r} has no task {index}; allowed: 0 to {len(source) - 1}")
-        return _as_task(source[index], split, index)
+        try:
+            item = source[index]
+        except SystemExit as error:
+            # It would end the gateway.
+            raise RuntimeError(
+                f"task {index} of split {split!r} of {self.name!r} raised SystemExit: {error}"
+            ) from error
+        return _as_task(item, split, index)
 
     def _source(self, split: str) -> TaskSource:
         try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, ClassVar
@@ -135,6 +137,32 @@ def test_an_environment_that_cannot_tell_the_tools_says_so(gateway: RunningGatew
     assert "a secret of the environment" in caplog.text
     assert "names the tool 'multiply', which is not declared; declared: add, subtract, open" in caplog.text
     assert "returns no tools" in caplog.text
+
+
+class Exiting(Toolbox):
+    """Exits where it is asked for a task or its tools."""
+
+    class Tasks(list[Any]):
+        def __getitem__(self, index: Any) -> Any:
+            sys.exit("no such file")
+
+    def splits(self) -> Any:
+        return {**super().splits(), "gone": self.Tasks([1])}
+
+    def tools_for(self, task: Task) -> Any:
+        sys.exit("no such tool")
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("asked", [{"task": 0}, {"task": 0, "split": "gone"}], ids=["tools", "task"])
+async def test_an_environment_that_exits_where_it_tells_of_tasks_does_not_end_the_gateway(
+    era: Era, asked: dict[str, Any]
+):
+    with running(EnvironmentDefinition("exiting", Exiting)) as serving:
+        async with connect(f"{serving.url}/environments/exiting/mcp", era) as player:
+            with contextlib.suppress(MCPError):
+                assert (await player.call_tool("start_episode", asked)).is_error
+            assert [tool.name for tool in (await player.list_tools()).tools] == ["start_episode", *TOOLS_OF["all"]]
 
 
 class Short(Toolbox):

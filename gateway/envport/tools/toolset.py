@@ -92,7 +92,7 @@ class TaskTools:
             raise
         except ToolError as refused:
             raise InvalidRequest(str(refused)) from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InvalidEnvironment(f"{where}, fails: {type(error).__name__}: {error}") from error
 
     def _make(self, given: Sequence[str | ToolDefinition], where: str) -> Toolset:
