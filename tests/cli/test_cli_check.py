@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import envport
+from patience import patient
 
 HANGS = """
 import time
@@ -48,11 +49,11 @@ def hangs(tmp_path: Path) -> Path:
 
 
 def test_a_call_that_blocks_is_told_named_and_left(hangs: Path) -> None:
-    done = envport("check", "./hangs.py:Blocks", "--seconds", "0.8", cwd=hangs)
+    seconds = f"{patient(0.8):g}"
+    done = envport("check", "./hangs.py:Blocks", "--seconds", seconds, cwd=hangs)
     assert done.returncode == 1
-    assert (
-        "error [coverage] stopped after 0.8 s, in the call act({}), which blocks and cannot be stopped" in done.stdout
-    )
+    stopped = f"error [coverage] stopped after {seconds} s, in the call act({{}}), which blocks and cannot be stopped"
+    assert stopped in done.stdout
     assert "nothing was played" in done.stdout
     # While it hangs, on standard error.
     assert " s: playing seed 0 (1 of 3): the call act({})" in done.stderr

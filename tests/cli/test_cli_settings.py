@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from command_line import TOKEN
 
-from envport.cli.options import gateway_url
+from envport.client.choosing import gateway_url
 from envport.errors import ConfigurationError, InvalidAccess, InvalidOption
 from envport.registry import load
 from envport.serving import Service, Settings

@@ -68,7 +68,7 @@ class Refusals:
         if media_type == "application/json" and path != "/readyz":
             assert content[media_type]["schema"] == {"$ref": "#/components/schemas/Problem"}
             error = answer.json()["error"]
-            assert set(error) <= {"code", "message", "retry_after", "fault"}
+            assert set(error) <= {"code", "message", "retry_after", "fault", "reason"}
             assert error["code"]
             assert error["message"]
 
