@@ -40,6 +40,12 @@ class Breaking(Environment):
         raise UpstreamLost("gone") if how == "upstream" else RuntimeError("broken")
 
 
+class Quick(Breaking):
+    """The same in the gateway's own process."""
+
+    runtime = "inline"
+
+
 @pytest.fixture(scope="module")
 def served() -> Iterator[str]:
     with running(EnvironmentDefinition("breaking", Breaking)) as gateway:
@@ -78,7 +84,7 @@ def test_a_rollout_has_the_reason(served: str, how: How, reason: Reason, owner: 
 
 @pytest.mark.parametrize(("drained", "reason"), [(True, "shutdown"), (False, "unreachable")])
 def test_a_gateway_that_goes_is_the_reason(drained: bool, reason: Reason):
-    with running(EnvironmentDefinition("breaking", Breaking)) as gateway:
+    with running(EnvironmentDefinition("breaking", Quick)) as gateway:
         spec = EnvironmentSpec(f"{gateway.url}/environments/breaking", num_tasks=1, patience=0.0)
         environment = spec.environment_factory()
         environment.reset(**spec.train_dataset[0])

@@ -18,6 +18,7 @@ from places import Place, gateway
 from tiny_model import Script, calls, config, make_model, make_tokenizer, scripted
 from trl import GRPOTrainer
 
+from envport import Client
 from envport.episodes import Limits
 from envport.errors import GatewayUnreachable
 from envport_bridges.trl import ConcurrentGRPOTrainer, EnvironmentSpec, combine, scoring
@@ -255,7 +256,8 @@ class TestFaults:
 
     def test_a_gateway_that_goes_away_and_stays_away(self, tmp_path: Path):
         serving = gateway()
-        spec = EnvironmentSpec(f"{serving.__enter__().url}/environments/guess", indices=[0, 4], patience=0.3)
+        url = f"{serving.__enter__().url}/environments/guess"
+        spec = EnvironmentSpec(url, indices=[0, 4], patience=0.3, on_outage="skip")
         stopped: list[bool] = []
 
         def script(text: str, turn: int) -> str:
@@ -270,12 +272,14 @@ class TestFaults:
         assert_finite(trainer)
 
     def test_a_gateway_at_capacity(self, tmp_path: Path, caplog: pytest.LogCaptureFixture):
-        limits = Limits(max_episodes=6, wait_seconds=0.05)
-        with gateway(limits=limits) as serving:
+        limits = Limits(max_episodes=8, wait_seconds=0.05)
+        with gateway(limits=limits) as serving, Client(serving.url) as other:
+            for _ in range(2):
+                other.open("guess", task=0)
             spec = EnvironmentSpec(f"{serving.url}/environments/guess", indices=[0, 4], patience=0.3)
             trainer = train(tmp_path, spec, guess_up_to(0), max_steps=1)
         assert logged(trainer, "envport/lost_episodes") == [0.25]
-        assert "all 6 episodes are in use" in caplog.text
+        assert "all 8 episodes are in use" in caplog.text
         assert_finite(trainer)
 
     def test_episodes_of_the_last_step_make_room_for_those_of_the_next(self, tmp_path: Path):
