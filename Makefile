@@ -8,7 +8,8 @@ ARGS   ?=
 WORKERS ?= 2
 # Each has a process of its own beside the workers: the first waits for Ray's nodes and gateways to start, the second counts
 # the processes that it has started, and the others import for ten seconds of CPU time what each worker would import.
-BESIDE := tests/cluster tests/runtimes tests/bridges tests/evaluation
+# `:2` is for two processes.
+BESIDE := tests/cluster tests/runtimes tests/bridges:2 tests/evaluation
 # These measure.
 ALONE := tests/bench
 

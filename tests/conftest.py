@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_timeout
+from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 from patience import factor, patient
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -21,6 +22,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # that it would trust: those of the system are many, and take 30 ms of CPU time.
     os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("support") / "certificate.pem")
     factor(config.getoption("numprocesses", None) or 1)
+    # httpx's own limit is five seconds, which tests do not override one by one.
+    limits = DEFAULT_TIMEOUT_CONFIG
+    limits.connect = limits.read = limits.write = limits.pool = patient(5)
 
 
 def pytest_report_header() -> str:

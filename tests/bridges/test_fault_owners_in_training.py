@@ -22,7 +22,7 @@ from envport_bridges.trl.rewards import episode_reward
 FAULTY = EnvironmentDefinition("faulty", Faulty)
 HASTY = EnvironmentDefinition("hasty", Hasty)
 # The environment gives its player's code more time than a call may take.
-ENDLESS = {"code": "while True: pass", "timeout": 1000.0}
+ENDLESS = {"code": "import time; time.sleep(1000)", "timeout": 1000.0}
 
 needs_bubblewrap = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"

@@ -354,7 +354,7 @@ def test_import_paths_from_before_the_move_still_work(before: str, now: str, nam
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)")
 def test_an_episode_that_its_player_broke_is_scored_and_never_a_success():
     def breaks(messages: list[Any], tools: list[Any]) -> ModelOutput:
-        return calls(("earn", {}), ("run", {"code": "while True: pass", "timeout": 1000.0}))
+        return calls(("earn", {}), ("run", {"code": "import time; time.sleep(1000)", "timeout": 1000.0}))
 
     with secured(EnvironmentDefinition("hasty", Hasty)) as gateway:
         result = result_of(address(gateway, "hasty"), model=scripted(breaks), num_tasks=1)

@@ -24,7 +24,7 @@ async def test_an_episode_that_its_player_broke_has_failed_and_is_not_lost(era: 
             opened = await control.open("hasty", reward_in_meta=True)
             async with connect(opened.mcp_url, era) as client:
                 await client.call_tool("earn", {})
-                broken = await client.call_tool("run", {"code": "while True: pass", "timeout": 1000.0})
+                broken = await client.call_tool("run", {"code": "import time; time.sleep(1000)", "timeout": 1000.0})
                 after = await client.call_tool("run", {"code": "pass"})
             state = await control.episode(opened.episode_id)
             steps = (await control.trajectory(opened.episode_id)).steps

@@ -65,19 +65,33 @@ def _told(report: Path) -> str:
     return "\n".join([", ".join(f"{number} {what}" for what, number in counts.items()), *failed])
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def _path_and_number(text: str) -> tuple[str, int]:
+    path, _, number = text.partition(":")
+    return path, int(number or 1)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run both phases; 0 if both passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", default="2", help="processes of the first phase")
-    parser.add_argument("--beside", nargs="+", default=[], help="what runs at that time, each in a process of its own")
+    parser.add_argument(
+        "--beside",
+        nargs="+",
+        default=[],
+        help="what runs at that time, each in a process of its own, or in two: PATH:2",
+    )
     parser.add_argument("--alone", nargs="+", default=[], help="what the second phase runs")
     parser.add_argument("paths", nargs="*", help="what the first phase runs, without the former; by default all")
-    chosen = parser.parse_args(words)
+    chosen = parser.parse_args(arguments)
+    beside = [_path_and_number(words) for words in chosen.beside]
     # What is measured once they run would be a guess.
-    factor(int(chosen.workers) + len(chosen.beside))
-    ignored = [f"--ignore={path}" for path in (*chosen.alone, *chosen.beside)]
+    factor(int(chosen.workers) + sum(number for _, number in beside))
+    ignored = [f"--ignore={path}" for path in (*chosen.alone, *(path for path, _ in beside))]
     first = [Phase(SIDE_BY_SIDE, [*chosen.paths, "-n", chosen.workers, "--dist", "worksteal", *ignored])]
-    first.extend(Phase(f"{path} {BESIDE}", [path], quiet=True) for path in chosen.beside)
+    for path, number in beside:
+        # A file's fixtures are made once in each process that runs tests of it.
+        words = ["-n", str(number), "--dist", "loadfile"] if number > 1 else []
+        first.append(Phase(f"{path} {BESIDE}", [path, *words], quiet=True))
     results = [phase.end() for phase in first]
     results.append(Phase(ALONE, chosen.alone).end())
     print("", *(line for _, line in results), sep="\n", flush=True)

@@ -86,7 +86,7 @@ class SandboxedCoder(Coder):
 class Hasty(Coder):
     """Its calls may take less than its player's code."""
 
-    call_seconds = patient(3.0)
+    call_seconds = patient(1.5)
 
     @tool
     def earn(self) -> Step[str]:
