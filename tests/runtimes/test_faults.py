@@ -75,7 +75,7 @@ async def test_death_is_known_by_its_cause(of: str, said: str, caplog: pytest.Lo
 
 @pytest.mark.parametrize("tool", ["loop", "hold_the_gil", "ignore_signals"])
 async def test_a_call_that_never_returns_is_ended_at_its_deadline(tool: str):
-    victim = await one_fails("deadline", tool, {"call_seconds": 0.5})
+    victim = await one_fails("deadline", tool, {"call_seconds": patient(0.5)})
     assert victim.outcome is not None
     assert "0.5 s" in victim.outcome.message
 
@@ -87,7 +87,7 @@ async def test_memory_beyond_the_limit_ends_the_episode():
 
 
 async def test_memory_below_the_limit_does_not():
-    async with serving(FAULTY, memory_mb=128, call_seconds=1.0) as episodes:
+    async with serving(FAULTY, memory_mb=128, call_seconds=patient(1.0)) as episodes:
         (episode,) = await open_some(episodes, 1)
         await fails(episode, "eat", megabytes=64)
         assert episode.outcome is not None
@@ -258,7 +258,7 @@ async def test_a_zygote_that_was_stopped_is_replaced(monkeypatch: pytest.MonkeyP
 
 
 async def test_nothing_is_left_of_many_episodes():
-    async with serving(FAULTY, call_seconds=0.5) as episodes:
+    async with serving(FAULTY, call_seconds=patient(0.5)) as episodes:
         (kept,) = await open_some(episodes, 1)
         await play(kept, "count")
         before = descriptors()
@@ -289,7 +289,7 @@ async def test_nothing_is_left_of_many_episodes():
 def test_the_same_under_uvloop():
     async def main() -> None:
         await one_fails("worker_lost", "die", of="SIGSEGV")
-        await one_fails("deadline", "hold_the_gil", {"call_seconds": 0.5})
+        await one_fails("deadline", "hold_the_gil", {"call_seconds": patient(0.5)})
         await one_fails("worker_lost", "spoil", how="noise")
         async with serving(EnvironmentDefinition("everything", Everything), runtime="process") as episodes:
             episode = await open_episode(episodes, "everything")
