@@ -42,6 +42,9 @@ ResultT = TypeVar("ResultT")
 _INFRASTRUCTURE = (UnknownEpisode, EpisodeFailed, GatewayUnreachable)
 
 
+_Call = tuple[str, Mapping[str, Any], CallReply | EnvportError]
+
+
 @dataclass
 class Record(RolloutScore):
     """What is known of one episode.
@@ -51,7 +54,7 @@ class Record(RolloutScore):
         episode: The episode, once it is open.
         errors: Calls that were refused, or that the environment answered with an error.
         observation: What came last: the first observation, or a tool's result.
-        calls: The calls, with what came of each, in order.
+        calls: The calls in order: tool, arguments, and the reply or the refusal.
         over: What a call after the end is answered.
         waited: Seconds for which the trainer waited for it.
         turn: Held by whatever is being done with the episode: in the order in which it was asked for.
@@ -61,33 +64,31 @@ class Record(RolloutScore):
     episode: RolloutEpisode | None = None
     errors: int = 0
     observation: Shown = ""
-    calls: list[StepRecord] = field(default_factory=list[StepRecord])
+    calls: list[_Call] = field(default_factory=list[_Call])
     over: str | None = None
     waited: float = 0.0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
-    def note(self, tool: str, arguments: Mapping[str, Any], reply: CallReply) -> None:
-        """Record a call that reached the environment."""
-        self.calls.append(
-            StepRecord(
-                index=len(self.calls) + 1,
-                tool=tool,
-                arguments=dict(arguments),
-                observation=Observation(content=tuple(reply.content), structured_content=reply.structured),
-                error=ToolError.code if reply.is_error else None,
-                reward=reply.reward,
-                terminated=reply.outcome is not None and reply.outcome.status == "terminated",
-                truncated=reply.outcome is not None and reply.outcome.status == "truncated",
-            )
-        )
+    @property
+    def trajectory(self) -> list[StepRecord]:
+        """The calls as records. Made when they are asked for, because most runs never do."""
+        return [_step_record(index, *call) for index, call in enumerate(self.calls, 1)]
 
-    def note_refusal(self, tool: str, arguments: Mapping[str, Any], refused: EnvportError) -> None:
-        """Record a call that was refused before it reached the environment."""
-        said = Observation(content=(text_block(str(refused)),))
-        index = len(self.calls) + 1
-        self.calls.append(
-            StepRecord(index=index, tool=tool, arguments=dict(arguments), observation=said, error=refused.code)
-        )
+
+def _step_record(index: int, tool: str, arguments: Mapping[str, Any], answer: CallReply | EnvportError) -> StepRecord:
+    if isinstance(answer, EnvportError):
+        said = Observation(content=(text_block(str(answer)),))
+        return StepRecord(index=index, tool=tool, arguments=dict(arguments), observation=said, error=answer.code)
+    return StepRecord(
+        index=index,
+        tool=tool,
+        arguments=dict(arguments),
+        observation=Observation(content=tuple(answer.content), structured_content=answer.structured),
+        error=ToolError.code if answer.is_error else None,
+        reward=answer.reward,
+        terminated=answer.outcome is not None and answer.outcome.status == "terminated",
+        truncated=answer.outcome is not None and answer.outcome.status == "truncated",
+    )
 
 
 class Play:
@@ -211,18 +212,18 @@ class Play:
         # Once the episode is over it does not matter what the arguments are; the gateway says so in its own words.
         if record.outcome is None and (problems := tool.arguments.problems(arguments)):
             record.errors += 1
-            record.note_refusal(tool.name, arguments, InvalidArguments(problems))
+            record.calls.append((tool.name, arguments, InvalidArguments(problems)))
             raise InvalidArguments(self._broken_up(problems))
         try:
             reply = await self._send(record.episode, tool, arguments)
-            record.note(tool.name, arguments, reply)
+            record.calls.append((tool.name, arguments, reply))
             return self._note(record, reply)
         except EpisodeOver as over:
             return self._over(record, over, tool)
         except (InvalidArguments, ToolError, UnknownTool) as refused:
             record.errors += 1
             if not isinstance(refused, ToolError):
-                record.note_refusal(tool.name, arguments, refused)
+                record.calls.append((tool.name, arguments, refused))
             if isinstance(refused, UnknownTool):
                 self.connection.suspect()
             raise

@@ -89,6 +89,7 @@ class _Played:
         self.reset_seconds = time.perf_counter() - began
         self.longest = _length(self.first)
         tools = {tool.name: tool for tool in tools_of(type(self.environment)).values()}
+        samplers = {name: ArgumentSampler(tool.function["function"]["parameters"]) for name, tool in tools.items()}
         play = play_of(self.environment)
         for _ in range(steps):
             if self.environment.outcome is not None:
@@ -96,7 +97,7 @@ class _Played:
             legal = play.legal_calls()
             if legal == []:
                 return
-            name, arguments = self.rng.choice(legal) if legal else self._drawn(list(tools))
+            name, arguments = self.rng.choice(legal) if legal else self._drawn(samplers)
             began = time.perf_counter()
             try:
                 self.longest = max(self.longest, _length(play.call(tools[name], dict(arguments))))
@@ -107,11 +108,10 @@ class _Played:
             finally:
                 self.call_seconds.append(time.perf_counter() - began)
 
-    def _drawn(self, names: Sequence[str]) -> tuple[str, dict[str, Any]]:
-        name = self.rng.choice(names)
-        tools = {tool.name: tool for tool in tools_of(type(self.environment)).values()}
+    def _drawn(self, samplers: Mapping[str, ArgumentSampler]) -> tuple[str, dict[str, Any]]:
+        name = self.rng.choice(list(samplers))
         try:
-            return name, ArgumentSampler(tools[name].function["function"]["parameters"]).sample(self.rng)
+            return name, samplers[name].sample(self.rng)
         except ValueError:
             return name, {}
 

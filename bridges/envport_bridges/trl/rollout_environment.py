@@ -81,7 +81,7 @@ class RolloutEnvironment:
     @property
     def trajectory(self) -> list[StepRecord]:
         """The calls of the episode in order: tool, arguments, observation, reward, and the error of a refused one."""
-        return list(self._player.record.calls)
+        return self._player.record.trajectory
 
     @property
     def steps(self) -> int:
