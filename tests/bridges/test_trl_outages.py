@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from places import gateway
+from test_trl_rollout import train as train_by_rollout_func
 from test_trl_training import DONE, guess_up_to, logged, train
 from tiny_model import Script, calls, config, make_model, make_tokenizer, scripted
 from trl import GRPOTrainer
@@ -45,18 +46,6 @@ def leaving_in_batch(number: int, running: ExitStack) -> Script:
     return script
 
 
-def with_rollout_func(tmp_path: Path, spec: EnvironmentSpec, script: Script, **options: Any) -> None:
-    tokenizer = make_tokenizer()
-    scripted(GRPOTrainer, script)(
-        model=make_model(tokenizer),
-        args=config(tmp_path, **options),
-        processing_class=tokenizer,
-        train_dataset=spec.rollout_dataset,
-        rollout_func=spec.rollout_func,
-        reward_funcs=spec.reward_funcs,
-    ).train()
-
-
 @pytest.mark.parametrize("kind", ["stock", "concurrent", "rollout_func"])
 def test_the_run_stops_with_a_checkpoint(running: ExitStack, tmp_path: Path, kind: str):
     url = running.enter_context(gateway()).url
@@ -65,7 +54,7 @@ def test_the_run_stops_with_a_checkpoint(running: ExitStack, tmp_path: Path, kin
     run = {
         "stock": train,
         "concurrent": partial(train, trainer_class=ConcurrentGRPOTrainer),
-        "rollout_func": with_rollout_func,
+        "rollout_func": train_by_rollout_func,
     }[kind]
     with pytest.raises(TooManyLost, match="100%, 100%, 100% of the episodes of the last 3 batches were lost") as raised:
         run(tmp_path, spec, script, max_steps=9)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_trl_rollout import train as train_by_rollout_func
 from test_trl_training import guess_up_to, logged, train
-from tiny_model import config, make_model, make_tokenizer, scripted
 from trl import GRPOTrainer
 
 from envport.errors import ConfigurationError
@@ -58,16 +58,8 @@ def test_the_tools_of_each_task_are_found(tmp_path: Path, trainer_class: type[An
 
 def test_a_prompt_without_tools_is_refused_with_a_rollout_func_too(tmp_path: Path):
     spec = EnvironmentSpec("mirror:Guess", indices=[0, 4])
-    tokenizer = make_tokenizer()
-    trainer = scripted(GRPOTrainer, guess_up_to(1))(
-        model=make_model(tokenizer),
-        args=config(tmp_path),
-        processing_class=tokenizer,
-        train_dataset=spec.rollout_dataset,
-        rollout_func=spec.rollout_func,
-        reward_funcs=spec.reward_funcs,
-    )
-    trainer.train()
+    trainer = train_by_rollout_func(tmp_path, spec, guess_up_to(1))
+    tokenizer = trainer.processing_class
     environment = spec.environment_factory()
     whole = trainer.seen[0]
     require_tools_in_prompts(trainer, [environment], [tokenizer(whole)["input_ids"]])

@@ -13,8 +13,9 @@ from mcp import Client
 from places import Place
 from task_tools import INDEX_OF, TOOLS_OF
 from test_trl_rollout import async_samples
+from test_trl_rollout import train as train_by_rollout_func
 from test_trl_training import DONE, logged, train
-from tiny_model import calls, config, make_model, make_tokenizer, scripted
+from tiny_model import calls
 from trl import GRPOTrainer
 
 from envport_bridges.rollouts import Rollouts
@@ -113,16 +114,7 @@ def test_environments_are_combined_by_listing(place: Place, tmp_path: Path):
 
 def test_rollout_func_shows_them_too(place: Place, tmp_path: Path):
     spec = place.spec("toolbox", indices=TWO)
-    tokenizer = make_tokenizer()
-    trainer = scripted(GRPOTrainer, solve)(
-        model=make_model(tokenizer),
-        args=config(tmp_path),
-        processing_class=tokenizer,
-        train_dataset=spec.rollout_dataset,
-        rollout_func=spec.rollout_func,
-        reward_funcs=spec.reward_funcs,
-    )
-    trainer.train()
+    trainer = train_by_rollout_func(tmp_path, spec, solve)
     assert {shown_in(text) for text in trainer.seen} == {listed_by(place, spec, index) for index in TWO}
     assert logged(trainer, "tools/failure_frequency") == [0.0]
 
