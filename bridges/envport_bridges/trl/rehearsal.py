@@ -166,7 +166,7 @@ def rehearse(
         play.connection.loop.run(play.release())
     return Rehearsal(
         episodes=len(played),
-        ended=sum(one.finished and not _lost(one) for one in environments),
+        ended=sum(one.finished and not play_of(one).record.lost for one in environments),
         calls=sum(len(one.call_seconds) for one in played),
         refused=sum(one.errors for one in environments),
         rewards=rewards,
@@ -204,7 +204,7 @@ def _losses(environments: Sequence[RolloutEnvironment]) -> list[str]:
 
 def _differences(played: Sequence[_Played], num_generations: int) -> list[str]:
     groups = [played[start : start + num_generations] for start in range(0, len(played), num_generations)]
-    whole = [[one for one in group if not _lost(one.environment)] for group in groups]
+    whole = [[one for one in group if not play_of(one.environment).record.lost] for group in groups]
     if any(one.first != group[0].first for group in whole for one in group):
         return [
             "episodes of the same task and seed began differently, and the members of a group have to begin alike: "
@@ -214,14 +214,10 @@ def _differences(played: Sequence[_Played], num_generations: int) -> list[str]:
 
 
 def _dullness(played: Sequence[_Played]) -> list[str]:
-    whole = [one for one in played if not _lost(one.environment)]
+    whole = [one for one in played if not play_of(one.environment).record.lost]
     problems: list[str] = []
     if whole and all(one.environment.errors == len(one.call_seconds) > 0 for one in whole):
         problems.append("every call was refused, although its arguments were drawn from the tool's schema")
     if whole and all(one.environment.finished and one.environment.reward is None for one in whole):
         problems.append("every episode came to its end without a reward: there is nothing to learn from")
     return problems
-
-
-def _lost(environment: RolloutEnvironment) -> bool:
-    return environment.outcome is not None and environment.outcome.lost
