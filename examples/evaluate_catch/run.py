@@ -1,4 +1,8 @@
-"""Evaluates random moves, doing nothing, a reference policy and a whole agent on Catch, and checks who is best."""
+"""Evaluates random moves, doing nothing, a reference policy and a whole agent on Catch, and checks who is best.
+
+python examples/evaluate_catch/run.py                  # all tasks
+python examples/evaluate_catch/run.py --num-tasks 4    # options of `envport eval` may follow
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ def main() -> None:
     envport = str(Path(sys.executable).with_name("envport"))
     words = [word for player in PLAYERS.values() for word in player]
     done = subprocess.run(
-        [envport, "eval", "catch", "--split", "test", *words, "--report", "report.html", "--json"],
+        [envport, "eval", "catch", "--split", "test", *words, "--report", "report.html", "--json", *sys.argv[1:]],
         stdout=subprocess.PIPE,
         check=True,
     )

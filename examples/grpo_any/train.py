@@ -50,6 +50,7 @@ def settings(options: argparse.Namespace) -> GRPOConfig:
         learning_rate=options.learning_rate,
         beta=0.0,
         max_completion_length=options.max_completion_length,
+        chat_template_kwargs={"sanitize_control_tokens": True},
         max_tool_calling_iterations=options.max_calls,
         seed=options.seed,
         logging_steps=1,

@@ -135,7 +135,13 @@ def policy(lesson: Lesson, spec: EnvironmentSpec, options: argparse.Namespace, s
     tokenizer = make_tokenizer(texts_of(episodes), lesson.alone)
     model = make_model(tokenizer)
     fine_tune(model, tokenizer, episodes, output, seed)
-    return model, tokenizer
+    if not options.vllm:
+        return model, tokenizer
+    # vLLM loads a model by its name or folder.
+    folder = output / "policy"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return load(str(folder))
 
 
 def learn(url: str, seed: int, options: argparse.Namespace) -> Result:

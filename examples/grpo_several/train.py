@@ -82,6 +82,7 @@ def settings(options: argparse.Namespace) -> GRPOConfig:
         beta=0.0,
         temperature=1.0,
         max_completion_length=160,
+        chat_template_kwargs={"sanitize_control_tokens": True},
         max_tool_calling_iterations=4,
         seed=options.seed,
         logging_steps=1,

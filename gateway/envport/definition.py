@@ -15,6 +15,7 @@ from envport.blocks import prompt_of
 from envport.environment import Environment, TaskSource
 from envport.errors import ConfigurationError, InvalidEnvironment, InvalidOption, UnknownEnvironment, UnknownTask
 from envport.scoring import Scorer
+from envport.source import source_fingerprint
 from envport.tools.schema import ToolSpec, documentation, progress_parameter
 from envport.tools.toolset import TaskTools, Toolset
 from envport.tools.writable import why_unwritable
@@ -84,6 +85,11 @@ class EnvironmentDefinition:
     def fingerprint(self) -> str:
         """SHA-256 of the listing of the declared tools in canonical JSON."""
         return self.toolset.fingerprint
+
+    @cached_property
+    def source_fingerprint(self) -> str | None:
+        """SHA-256 of the source of the environment and of its scorer; `None` if it has no source."""
+        return source_fingerprint(self.cls, *([self.scorer.function] if self.scorer is not None else []))
 
     @property
     def tools_vary(self) -> bool:
@@ -173,7 +179,8 @@ class EnvironmentDefinition:
             InvalidEnvironment: The tools, the splits or the description break the authoring contract.
             InvalidOption: An option cannot be shown.
         """
-        _ = self.listing, self.splits
+        # The source is read now, because its files may be edited while this process goes on with the old code.
+        _ = self.listing, self.splits, self.source_fingerprint
         for what, text in (("docstring", self.description), ("instructions", self.instructions)):
             if (why := why_unwritable(text)) is not None:
                 raise InvalidEnvironment(f"environment {self.name!r}: its {what} cannot be shown: {why}")

@@ -390,12 +390,25 @@ class EpisodeLimits(_Wire):
         places: How many live episodes of the environment one client can have at most, whatever limits them; `None` if
             it is not known, as on a cluster.
         idle_seconds: An episode expires after this many seconds without a call.
+        max_seconds: An episode is truncated this many seconds after its reset. This and the following are `None` for no
+            limit.
+        call_seconds: Seconds that a tool call may take.
+        score_seconds: Seconds that scoring the final state may take.
+        memory_mb: MiB of memory that an episode may use.
+        cpu_seconds: Seconds of CPU time that it may use.
+        max_processes: Processes and threads that it may have.
     """
 
     max_steps: int | None = None
     max_episodes: int | None = None
     places: int | None = None
     idle_seconds: float
+    max_seconds: float | None = None
+    call_seconds: float | None = None
+    score_seconds: float | None = None
+    memory_mb: float | None = None
+    cpu_seconds: float | None = None
+    max_processes: int | None = None
 
 
 class EnvironmentInfo(_Wire):
@@ -413,6 +426,7 @@ class EnvironmentInfo(_Wire):
         scored: Whether the final state of an episode is scored. The reward is complete only after that; `finish` waits
             for it.
         fingerprint: SHA-256 of the tool listing in canonical JSON; equal fingerprints mean equal tools.
+        source_fingerprint: SHA-256 of the environment's source and of its scorer's; `None` if it has no source.
         tools: The declared tools, as MCP lists them on an episode's URL.
         tools_vary: Whether tasks have tools of their own; see `TaskPage`.
         mcp_url: The URL for an MCP client that starts episodes itself.
@@ -428,6 +442,7 @@ class EnvironmentInfo(_Wire):
     reward: Literal["sum", "last"]
     scored: bool = False
     fingerprint: str
+    source_fingerprint: str | None = None
     tools: list[dict[str, Any]]
     tools_vary: bool = False
     mcp_url: str

@@ -16,9 +16,8 @@ from test_trl_training import DONE, logged
 from tiny_model import calls, config, make_model, make_tokenizer, scripted
 from trl import GRPOTrainer
 
-from envport_bridges.trl import ConcurrentGRPOTrainer, trainer
+from envport_bridges.trl import ConcurrentGRPOTrainer, internals
 from envport_bridges.trl.play import Play
-from envport_bridges.trl.trainer import loop_is_known
 
 
 def lively(text: str, turn: int) -> str:
@@ -154,23 +153,22 @@ def test_episodes_are_opened_together_and_the_next_ones_while_the_model_is_updat
 def test_an_unknown_loop_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(trainer, "_KNOWN_LOOPS", {})
-    assert not loop_is_known()
+    monkeypatch.setattr(internals, "_KNOWN_LOOPS", {})
     caplog.set_level(logging.WARNING, "envport_bridges")
     spec = Place().spec("guess", num_tasks=10)
     ours, got = run(tmp_path, spec, ConcurrentGRPOTrainer)
     _, expected = run(tmp_path, spec, GRPOTrainer)
     assert not ours._side_by_side
-    assert "the tool loop of this TRL version is unknown" in caplog.text
+    assert "one after another, not concurrently: the tool loop of TRL" in caplog.text
     assert all(torch.equal(a["completion_ids"], b["completion_ids"]) for a, b in zip(got, expected, strict=True))
 
 
 def test_a_changed_loop_is_noticed():
-    assert loop_is_known(GRPOTrainer)
+    assert internals.loop_is_known(GRPOTrainer.__mro__)
 
     class Changed(GRPOTrainer):
         def _tool_call_loop(self, *args: Any) -> Any:
             return super()._tool_call_loop(*args)
 
-    assert not loop_is_known(Changed)
-    assert not loop_is_known(object)
+    assert not internals.loop_is_known(Changed.__mro__)
+    assert not internals.loop_is_known([object])

@@ -16,11 +16,12 @@ from mirror import Guess, Held
 from patience import patient
 from places import Place
 from tiny_model import calls, make_tokenizer
-from trl.chat_template_utils import add_response_schema, parse_response
+from trl.chat_template_utils import add_response_schema
 
 from envport.errors import ConfigurationError, EpisodeFailed, InvalidArguments, ToolError, UnknownTask
 from envport.registry import load
 from envport_bridges.trl import EnvironmentSpec, combine, episode_reward
+from envport_bridges.trl.turns import read_turn
 
 
 def opened(spec: EnvironmentSpec, row: int = 0) -> Any:
@@ -357,5 +358,5 @@ def test_ten_thousand_values_arrive_as_they_were_written(place: Place):
         # Two halves of a surrogate pair side by side are one character in JSON, whoever reads it.
         value = json.loads(json.dumps([random_value(rng) for _ in range(100)]))
         ids = tokenizer(calls(("show", json.dumps({"value": value}))), add_special_tokens=False)["input_ids"]
-        (call,) = parse_response(tokenizer, ids, prefix=[], tools=[show])["tool_calls"]
+        (call,) = read_turn(tokenizer, ids, prefix=[], tools=[show])["tool_calls"]
         assert json.loads(show(**call["function"]["arguments"])) == {"value": value}

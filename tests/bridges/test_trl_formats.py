@@ -227,7 +227,7 @@ def test_an_environment_made_by_hand_takes_arguments_as_they_are(place: Place):
 
 def test_a_schema_that_leads_back_to_itself_is_not_followed_for_ever(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.WARNING)
-    entry = {label: CORPUS[label] for label in ("endless $ref", "deep", "recursive")}
+    entry = {label: CORPUS[label] for label in ("deep", "recursive")}
     tokenizer = make_tokenizer("qwen3_5_nothink")
     tokenizer.bos_token = "<s>"
     assert all(not cell.wrong for cell in compare(tokenizer, ["qwen3_5_nothink"], entry))

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from patience import patient
-from tiny_model import make_model, make_tokenizer
+from tiny_model import TEMPLATES, make_model, make_tokenizer
 
 from envport.registry import load
+from envport_bridges.trl import EnvironmentSpec
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE = EXAMPLES / "grpo_catch"
+CATCH = "catch?rows=5&columns=5&render=words"
 
 
 @pytest.fixture
@@ -68,8 +71,8 @@ def test_two_seeds_learn_side_by_side_and_are_reported_with_their_median(
     script: Callable[[str], Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
     """They cannot learn, as the learning rate is 0, and the script says so."""
-    options = ["--seeds", "0-1", "--jobs", "2", "--batches", "6", "--groups", "2", "--group-size", "4"]
-    options += ["--warm-up", "40", "--evaluation", "16", "--learning-rate", "0", "--threshold", "0"]
+    options = ["--seeds", "0-1", "--jobs", "2", "--batches", "6", "--groups", "1", "--group-size", "4"]
+    options += ["--warm-up", "24", "--evaluation", "8", "--learning-rate", "0", "--threshold", "0"]
     script("grpo_catch").main([*options, "--output", str(tmp_path)])
     said = capfd.readouterr().out
     for seed in (0, 1):
@@ -162,3 +165,16 @@ def test_the_script_for_any_model_runs(script: Callable[[str], Any], tmp_path: P
     options += ["--allow-silence", "--output", str(tmp_path)]
     script("grpo_any").main([*environments, *options])
     assert "reward by tenths: 0.000" in capfd.readouterr().out
+
+
+def test_the_policy_made_for_vllm_is_in_the_folder_that_it_names(script: Callable[[str], Any], tmp_path: Path):
+    """vLLM loads a model by its name or folder, wherever the weights are that the trainer holds."""
+    example = script("grpo_catch")
+    options = example.parse(["--vllm", "--warm-up", "2"])
+    spec = EnvironmentSpec(CATCH, split="train", num_tasks=2)
+    model, tokenizer = example.policy(example.LESSONS["catch"], spec, options, 0, tmp_path)
+    loaded, again = example.load(model.name_or_path)
+    assert model.state_dict().keys() == loaded.state_dict().keys()
+    assert all(torch.equal(weight, model.state_dict()[name]) for name, weight in loaded.state_dict().items())
+    assert again.get_vocab() == tokenizer.get_vocab()
+    assert again.chat_template == (TEMPLATES / "qwen3_instruct_2507.jinja").read_text()

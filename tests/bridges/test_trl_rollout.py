@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accelerate.state import PartialState
 from patience import patient
 from places import Place
 from test_trl_training import DONE, assert_finite, guess_up_to, logged
@@ -25,10 +26,10 @@ from envport.errors import ConfigurationError
 from envport_bridges.trl import episode_reward
 
 
-def train(tmp_path: Path, spec: Any, script: Any, **options: Any) -> Any:
+def train(tmp_path: Path, spec: Any, script: Any, trainer_class: type[Any] = GRPOTrainer, **options: Any) -> Any:
     tokenizer = make_tokenizer()
     reward_funcs = options.pop("reward_funcs", spec.reward_funcs)
-    trainer = scripted(GRPOTrainer, script)(
+    trainer = scripted(trainer_class, script)(
         model=make_model(tokenizer),
         args=config(tmp_path, **options),
         processing_class=tokenizer,
@@ -155,6 +156,8 @@ class Worker(_AsyncRolloutLoop):
 
 def async_samples(spec: Any, factory: Any, script: Any, count: int, reward_funcs: Any = (), **options: Any) -> Any:
     """Run the worker until it has made that many samples."""
+    # Its process begins with this; the worker logs.
+    PartialState()
     context = multiprocessing.get_context("spawn")
     tokenizer = make_tokenizer()
     samples: queue.Queue[Any] = queue.Queue()

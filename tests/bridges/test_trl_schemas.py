@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from corpus import CORPUS, Entry
 from tiny_model import calls, make_tokenizer
-from trl.chat_template_utils import add_response_schema, parse_response
+from trl.chat_template_utils import add_response_schema
 
 from envport.classes import installed
 from envport.errors import ConfigurationError, InvalidArguments, MissingExtra
@@ -21,6 +21,7 @@ from envport_bridges.trl.classes import environment_class
 from envport_bridges.trl.contract import KNOWN_TRL, takes_explicit_tools, trl_version
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, ScoredEnvironment
 from envport_bridges.trl.tools import ListedTool
+from envport_bridges.trl.turns import read_turn
 
 
 class Recorder:
@@ -92,7 +93,7 @@ def test_every_tool_can_be_called_by_what_a_model_writes(entry: Entry, tokenizer
     (tool,) = tools_as_trl_finds_them(environment)
     written = calls((json.dumps(listed["name"])[1:-1], json.dumps(arguments)))
     ids = tokenizer(written, add_special_tokens=False)["input_ids"]
-    (call,) = parse_response(tokenizer, ids, prefix=[], tools=[tool])["tool_calls"]
+    (call,) = read_turn(tokenizer, ids, prefix=[], tools=[tool])["tool_calls"]
     by_name = {tool.__name__: tool}
     assert by_name[call["function"]["name"]](**call["function"]["arguments"]) == "called"
     assert same(environment._player.calls, [(listed["name"], arguments)])
@@ -139,6 +140,20 @@ def test_a_listing_with_two_tools_of_one_name_is_refused():
     listed, _ = CORPUS["string"]
     with pytest.raises(ConfigurationError, match="several tools named 'act'"):
         make([listed, listed])
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"asynchronous": True}, {"explicit": False}], ids=["GRPO", "AsyncGRPO", "hints"]
+)
+async def test_an_argument_without_a_name_is_refused_in_words(options: dict[str, Any]):
+    environment = make([CORPUS["string"][0]], **options)
+
+    async def call() -> None:
+        await environment.act("a")
+
+    with pytest.raises(TypeError, match="tool 'act' takes its arguments by name: write value='a', not 'a' alone"):
+        await call()
+    assert environment._player.calls == []
 
 
 def test_an_async_tool_is_a_coroutine_function():

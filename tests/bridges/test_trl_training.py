@@ -16,6 +16,7 @@ from datasets import Dataset
 from mirror import Guess
 from places import Place, gateway
 from tiny_model import Script, calls, config, make_model, make_tokenizer, scripted
+from transformers import PreTrainedTokenizerFast
 from trl import GRPOTrainer
 
 from envport import Client
@@ -123,15 +124,44 @@ def shows_control_tokens(text: str, turn: int) -> str:
     return calls(("control_tokens", "{}")) if turn == 0 else DONE
 
 
+class OlderTokenizer(PreTrainedTokenizerFast):
+    """One of transformers 5.19, where chat templates had no option for control tokens."""
+
+    def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
+        options.pop("sanitize_control_tokens", None)
+        return super().apply_chat_template(conversation, **options)
+
+
+@pytest.mark.parametrize("tokenizer_class", [PreTrainedTokenizerFast, OlderTokenizer])
 @pytest.mark.parametrize("trainer_class", [GRPOTrainer, ConcurrentGRPOTrainer])
-def test_control_tokens_of_an_observation_are_text(place: Place, tmp_path: Path, trainer_class: type[Any]):
+def test_control_tokens_of_an_observation_are_text(
+    place: Place, tmp_path: Path, trainer_class: type[Any], tokenizer_class: type[Any]
+):
+    prompts: list[list[int]] = []
+
+    class Noted(scripted(trainer_class, shows_control_tokens)):
+        def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+            prompts.extend(list(ids) for ids in prompt_ids)
+            return super()._generate_single_turn(prompt_ids, *args, **kwargs)
+
     # The stock trainer has to be told; ours does it by itself.
     options = {} if trainer_class is GRPOTrainer else {"chat_template_kwargs": {}}
     spec = place.spec("guess", indices=[1, 4])
-    trainer = train(tmp_path, spec, shows_control_tokens, trainer_class, **options)
-    suffix = trainer._get_tool_suffix_ids([{"role": "tool", "name": "x", "content": "<|im_end|>"}])
-    # One control token ends the tool's turn; the one in the observation is spelled out.
-    assert list(suffix).count(trainer._tokenizer.eos_token_id) == 1
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer)
+    tokenizer.__class__ = tokenizer_class
+    Noted(
+        model=model,
+        args=config(tmp_path, **options),
+        processing_class=tokenizer,
+        train_dataset=spec.train_dataset,
+        environment_factory=spec.environment_factory,
+        reward_funcs=spec.reward_funcs,
+    ).train()
+    first, second = prompts[0], prompts[-1]
+    assert "owned" in tokenizer.decode(second)
+    # The assistant's turn and the tool's have ended; the end in the observation is spelled out.
+    assert second.count(tokenizer.eos_token_id) == first.count(tokenizer.eos_token_id) + 2
 
 
 def test_a_trainer_that_takes_them_for_its_own_is_warned_of(

@@ -14,8 +14,11 @@ import trl
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOConfig
+from without_triton import compute_losses_without_triton
 
 from envport.registry import load
+
+compute_losses_without_triton()
 
 # Models as small as these are only slowed down by more threads, and so is everything else on the machine.
 torch.set_num_threads(1)
@@ -73,7 +76,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast, hidden: int = 16) -> Qwen3For
     return Qwen3ForCausalLM(config)
 
 
-def config(tmp_path: Path, **options: Any) -> GRPOConfig:
+def config(tmp_path: Path, config_class: type[GRPOConfig] = GRPOConfig, **options: Any) -> GRPOConfig:
     """Settings for a run of a few seconds."""
     defaults: dict[str, Any] = {
         "output_dir": str(tmp_path),
@@ -93,7 +96,7 @@ def config(tmp_path: Path, **options: Any) -> GRPOConfig:
         "shuffle_dataset": False,
         "chat_template_kwargs": {"sanitize_control_tokens": True},
     }
-    return GRPOConfig(**defaults | options)
+    return config_class(**defaults | options)
 
 
 def calls(*written: tuple[str, str]) -> str:

@@ -245,8 +245,8 @@ def test_bottomless_arguments_are_refused_and_not_a_fault_of_the_environment(nam
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("anything", 10**5000), ("anything", float("nan")), ("multiple", 10**400), ("tree", float("inf"))],
-    ids=["too many digits", "NaN", "beyond float", "infinity"],
+    [("anything", 10**5000), ("anything", float("nan")), ("tree", float("inf"))],
+    ids=["too many digits", "NaN", "infinity"],
 )
 def test_numbers_that_cannot_be_checked_are_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidArguments):

@@ -17,6 +17,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "integer": {"type": "integer"},
     "bounded": {"type": "integer", "minimum": 3, "exclusiveMaximum": 6},
     "multiple": {"type": "integer", "minimum": 1, "multipleOf": 7},
+    "decimal multiple": {"type": "number", "minimum": 0, "maximum": 2, "multipleOf": 0.1},
     "negative": {"type": "integer", "maximum": -5},
     "number": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e-5},
     "text": {"type": "string", "minLength": 2, "maxLength": 3},
@@ -103,6 +104,7 @@ def test_a_character_that_a_pattern_does_not_name_is_printable() -> None:
         {"type": "integer", "minimum": 3, "maximum": 2},
         {"type": "string", "pattern": r"(a)\1"},
         {"type": "string", "pattern": "^[🎉]$", "maxLength": 0},
+        {"type": "string", "pattern": r"^\p{L}$"},
     ],
 )
 def test_what_cannot_be_drawn_is_refused(part: dict[str, Any]) -> None:
@@ -123,3 +125,11 @@ def test_a_reference_that_leads_back_to_itself_is_refused() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "required": ["a"]}
     with pytest.raises(ValueError, match="leads back to itself"):
         ArgumentSampler({**schema, "$defs": {"A": {"$ref": "#/$defs/A"}}}).sample(Random(0))
+
+
+def test_the_exclusive_bounds_of_draft_4_are_kept() -> None:
+    schema = {"$schema": "http://json-schema.org/draft-04/schema#"} | tool_schema(
+        {"type": "integer", "minimum": 0, "exclusiveMinimum": True, "maximum": 2}
+    )
+    sampler = ArgumentSampler(schema)
+    assert {sampler.sample(Random(seed))["x"] for seed in range(50)} == {1, 2}

@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from envport.episodes.states import NEXT
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md"]
-PAGES += [str(path.relative_to(ROOT)) for part in ("gateway", "bridges") for path in ROOT.glob(f"{part}/**/*.md")]
+PAGES += [
+    str(path.relative_to(ROOT)) for part in ("gateway", "bridges", "envs") for path in ROOT.glob(f"{part}/**/*.md")
+]
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
 ISOLATION = (ROOT / "gateway/envport/runtimes/ISOLATION.md").read_text()
 
@@ -52,3 +56,13 @@ def test_the_four_servers_are_all():
     found = {name for name, cls in inspect.getmembers(servers, inspect.isclass) if name in servers.__all__ and cls}
     table = ARCHITECTURE.split("### Four servers")[1].split("`McpSurface`")[0]
     assert found == set(re.findall(r"^\| `(\w+)`", table, flags=re.MULTILINE))
+
+
+def test_the_lowest_versions_of_the_training_extra_are_in_the_table_of_its_page():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["trl"]
+    lowest = dict(re.findall(r"(trl|transformers)>=([\d.]+)", " ".join(declared)))
+    page = (ROOT / "bridges/envport_bridges/trl/README.md").read_text()
+    table = page.split("### Versions")[1].split("\n## ")[0]
+    works = re.findall(r"^\| ([\d.]+) \| ([\d.]+)[^|]*\|[^|]*\| (?!no )", table, flags=re.MULTILINE)
+    for place, package in enumerate(("trl", "transformers")):
+        assert Version(lowest[package]) == min(Version(row[place]) for row in works)

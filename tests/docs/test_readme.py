@@ -105,6 +105,7 @@ async def test_the_environment_that_runs_its_players_code_takes_a_crash_for_an_o
         assert (await episode.call("submit", {"code": "print(101)"})).reward == 1.0
 
 
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)")
 def test_the_line_that_evaluates_runs(tmp_path: Path):
     pytest.importorskip("inspect_ai", reason="inspect-ai is not installed (extra eval)")
     line = shlex.split(next(line for line in BASH if line.startswith("envport eval")))

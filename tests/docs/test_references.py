@@ -25,7 +25,7 @@ def test_the_table_of_schemes_is_how_they_are_read() -> None:
     assert len(rows) == 6
     for text, rest, options in rows:
         parsed = ParsedReference.parse(cell(text))
-        read = SchemeText.read(parsed.where, parsed.target.partition(":")[2], {"timeout", "map_name"})
+        read = SchemeText.read(parsed.where, parsed.target.partition(":")[2], {"timeout", "render"})
         assert (read.rest, read.query) == (cell(rest), cell(options)), text
 
 

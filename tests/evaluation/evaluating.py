@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+from command_line import envport_here
 from harness import RunningGateway, running
 from inspect_ai import eval as inspect_eval
 from inspect_ai.log import EvalLog
@@ -17,6 +21,11 @@ from inspect_ai.tool import ToolCall
 from envport.access import Access, Principal
 from envport_bridges.evaluation.inspect_ai import episode
 from envport_bridges.evaluation.results import Result
+
+needs_bubblewrap = pytest.mark.skipif(
+    shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"
+)
+"""For tests of agents, which run in a sandbox."""
 
 CONTROL = "a-control-token-of-the-tests"
 
@@ -83,6 +92,13 @@ def _output(message: ChatMessageAssistant, reason: Any) -> ModelOutput:
     return ModelOutput(
         model="mockllm", choices=[ChatCompletionChoice(message=message, stop_reason=reason)], usage=usage
     )
+
+
+def documents(*words: str, code: int = 0) -> list[dict[str, Any]]:
+    """What `envport eval` prints as JSON."""
+    done = envport_here("eval", *words, "--json")
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
 
 
 def logs_in(folder: Path) -> Sequence[Path]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pwd
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -53,6 +56,50 @@ def fork() -> None:
 def linger() -> None:
     fork()
     hang()
+
+
+def assassin() -> None:
+    """Kill whoever watches it, and leave processes behind."""
+    fork()
+    with contextlib.suppress(OSError):
+        os.kill(os.getppid(), signal.SIGKILL)
+
+
+def processes() -> list[Path]:
+    """The command lines of all other processes that can be seen."""
+    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if path.parent.name != str(os.getpid())]
+
+
+def spy() -> None:
+    """Search the variables of all other processes for a word, which is given reversed."""
+    found = 0
+    for path in processes():
+        with contextlib.suppress(OSError):
+            found += sys.argv[2][::-1].encode() in (path.parent / "environ").read_bytes()
+    print(json.dumps({"processes": len(processes()), "found": found}))
+
+
+def look() -> None:
+    """Say who it is, and what it sees of this machine: of the paths in a JSON list, and of its home."""
+    home, paths = Path.home(), json.loads(sys.argv[2])
+    written: list[str] = []
+    for path in (*paths, "/proc/sys/kernel/core_pattern", "/usr/mine", __file__):
+        with contextlib.suppress(OSError):
+            os.close(os.open(path, os.O_WRONLY))
+            written.append(path)
+    for folder in (home, Path("/tmp"), Path("/dev/shm"), Path.cwd()):
+        (folder / "mine").write_text("mine")
+    told = {
+        "seen": {path: Path(path).read_text() for path in paths if Path(path).exists()},
+        "written": written,
+        "home": {str(path.relative_to(home)): path.read_text() for path in home.rglob("*") if path.is_file()},
+        "of_user": pwd.getpwuid(os.getuid()).pw_dir,
+        "user": os.getuid(),
+        "capabilities": sorted(set(re.findall(r"Cap...:\s*(\w+)", Path("/proc/self/status").read_text()))),
+        "namespaces": {name: os.readlink(f"/proc/self/ns/{name}") for name in ("pid", "mnt", "ipc", "user", "net")},
+        "descriptors": len(os.listdir("/proc/self/fd")),
+    }
+    print(json.dumps(told))
 
 
 def neighbour() -> None:

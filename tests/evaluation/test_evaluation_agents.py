@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evaluating import CONTROL, address, evaluate, result_of, secured
+from evaluating import CONTROL, address, evaluate, needs_bubblewrap, result_of, secured
 from harness import RunningGateway
 from inspect_ai.log import EvalLog
 from wire import recording
@@ -23,6 +23,8 @@ from envport_bridges.evaluation.players.agents import PRESETS, Agent, Mission
 from envport_bridges.evaluation.results import Result
 
 AGENT = Path(__file__).parents[2] / "examples" / "evaluate_catch" / "agent.py"
+pytestmark = needs_bubblewrap
+
 ROGUE = Path(__file__).with_name("rogue.py")
 GOOD = f"{{python}} {AGENT} {{mcp_url}}"
 # Values that stand in no other place than a reward.
@@ -104,6 +106,8 @@ class Fifo:
 
     def __init__(self, path: Path):
         os.mkfifo(path)
+        # Where root runs the tests, an agent in a sandbox is another user.
+        path.chmod(0o666)
         self.path = path
         self.read = b""
         self._thread = threading.Thread(target=self._drain, daemon=True)
@@ -118,10 +122,21 @@ class Fifo:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans back to a subreaper")
-@pytest.mark.parametrize(("mode", "seconds"), [("fork", 30.0), ("linger", 1.5)])
-def test_no_process_of_an_agent_is_left_behind(gateway: RunningGateway, tmp_path: Path, mode: str, seconds: float):
+@pytest.mark.parametrize(
+    ("mode", "seconds", "sandbox"),
+    [
+        ("fork", 30.0, True),
+        ("fork", 30.0, False),
+        ("linger", 1.5, False),
+        ("assassin", 30, True),
+    ],
+)
+def test_no_process_of_an_agent_is_left_behind(
+    gateway: RunningGateway, tmp_path: Path, mode: str, seconds: float, sandbox: bool
+):
     fifo = Fifo(tmp_path / "fifo")
-    result = Result.of(rogue(gateway, mode, str(fifo.path), agent_seconds=seconds))
+    reads = {"sandbox": sandbox, "agent_reads": [str(fifo.path)]}
+    result = Result.of(rogue(gateway, mode, str(fifo.path), agent_seconds=seconds, **reads))
     assert len(result.played) == 1
     assert fifo.wait_for_the_last()
 
@@ -129,10 +144,14 @@ def test_no_process_of_an_agent_is_left_behind(gateway: RunningGateway, tmp_path
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans back to a subreaper")
 def test_no_process_of_an_agent_outlives_a_killed_evaluation(gateway: RunningGateway, tmp_path: Path):
     os.mkfifo(tmp_path / "fifo")
-    source = "import sys\nfrom evaluating import evaluate\nevaluate(sys.argv[1], agent=sys.argv[2], num_tasks=1)"
+    (tmp_path / "fifo").chmod(0o666)
+    source = (
+        "import sys\nfrom evaluating import evaluate\n"
+        "evaluate(sys.argv[1], agent=sys.argv[2], num_tasks=1, agent_reads=sys.argv[3:])"
+    )
     agent = f"{{python}} {ROGUE} linger {tmp_path / 'fifo'}"
     evaluation = subprocess.Popen(
-        [sys.executable, "-c", source, address(gateway, "catch"), agent],
+        [sys.executable, "-c", source, address(gateway, "catch"), agent, str(tmp_path / "fifo")],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     # Opens when the agent does, and ends when the last process is gone that had it.
@@ -240,3 +259,10 @@ def test_presets_put_the_token_into_files_and_variables_not_into_words(name: str
     assert json.loads(mission.mcp_config.read_text())["mcpServers"]["envport"]["headers"] == mission.headers
     assert mission.mcp_config.stat().st_mode & 0o077 == 0
     assert agent.variables(mission)["ENVPORT_TOKEN"] == "epk_secret"
+
+
+def test_gemini_may_make_the_same_call_again_and_again(tmp_path: Path):
+    PRESETS["gemini"].brief(Mission("http://h/episodes/e/mcp", "epk_secret", "Play.", tmp_path / "work", tmp_path))
+    settings = json.loads((tmp_path / "work" / ".gemini" / "settings.json").read_text())
+    assert settings["model"] == {"disableLoopDetection": True}
+    assert settings["mcpServers"]["envport"]["httpUrl"] == "http://h/episodes/e/mcp"

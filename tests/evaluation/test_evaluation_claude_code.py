@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from evaluating import result_of
+from evaluating import needs_bubblewrap, result_of
 from node_clients import executable
 from patience import patient
 
@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "evaluate_catch"
 from scripted_api import scripted_api
 
 
+@needs_bubblewrap
 def test_claude_code_is_evaluated_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     claude = executable("@anthropic-ai/claude-code", "claude")
     with scripted_api() as url:

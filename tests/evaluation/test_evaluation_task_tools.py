@@ -49,6 +49,6 @@ def test_results_with_other_tools_in_a_task_are_not_compared():
             results.append(Result.of(evaluate(address(gateway, "toolbox"), policy="noop")))
     first, same, changed = results
     assert compare_results(first, same).pairs == len(TOOLS_OF)
-    assert first.identity == changed.identity
+    assert first.identity.fingerprint == changed.identity.fingerprint
     with pytest.raises(InvalidOption, match="sample 'train/one' was played with different tools"):
-        compare_results(first, changed)
+        compare_results(first, changed, despite=["source"])

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import socket
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 from agent import towards_the_ball
+from model_server import model_server
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
@@ -148,38 +144,9 @@ def _answers_alone(ids: torch.Tensor, tokenizer: PreTrainedTokenizerFast) -> tor
     return labels
 
 
-@contextlib.contextmanager
-def serving(folder: Path) -> Iterator[str]:
+def serving(folder: Path) -> AbstractContextManager[str]:
     """`transformers serve` on a free port; gives the address of its OpenAI-compatible API."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    words = ["serve", str(folder), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--log-level", "info"]
-    process = subprocess.Popen(
-        [str(Path(sys.executable).with_name("transformers")), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-    )
-    assert process.stdout is not None
-    log: list[str] = []
-    # Somebody has to read on, or the server would wait for that.
-    reading = threading.Thread(target=log.extend, args=(process.stdout,), daemon=True)
-    try:
-        for line in process.stdout:
-            log.append(line)
-            if "running on" in line:
-                break
-        else:
-            raise AssertionError("".join(log))
-        reading.start()
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        process.terminate()
-        process.wait()
-        if reading.is_alive():
-            reading.join()
-        process.stdout.close()
+    return model_server(["transformers", "serve", str(folder), "--device", "cpu", "--log-level", "info"], "running on")
 
 
 if __name__ == "__main__":

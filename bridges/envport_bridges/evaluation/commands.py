@@ -1,9 +1,11 @@
-"""`envport eval` and `envport compare`."""
+"""`envport eval`, `envport results` and `envport compare`."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from envport_bridges.evaluation.results import Result
     from envport_bridges.evaluation.running import Match, Rules
 
-__all__ = ["compare", "evaluate"]
+__all__ = ["compare", "evaluate", "show_results"]
 
 _AGENTS_SIDE_BY_SIDE = 4
 
@@ -53,8 +55,10 @@ def evaluate(
         raise InvalidOption(
             "say what to evaluate: environments, and players by --model, --policy or --agent; or --resume LOG alone"
         )
-    results = _run(matches, resume, _rules(players, selection, budget, output))
-    _conclude(results, output)
+    if len(set(seeds := selection.seed or (0,))) < len(seeds):
+        raise InvalidOption(f"--seed is given twice with the same value: {', '.join(map(str, seeds))}")
+    results = _run(matches, resume, _rules(players, selection, budget, output), seeds)
+    _conclude(results, output, selection.max_lost)
 
 
 def _text(environment: EnvironmentAddress | str) -> str:
@@ -75,15 +79,27 @@ def _rules(players: PlayerOptions, selection: SelectionOptions, budget: BudgetOp
         task={
             "split": selection.split,
             "num_tasks": selection.num_tasks,
-            "seed": selection.seed,
             "success_at": selection.success_at,
             "agent_seconds": budget.agent_seconds,
             "max_calls": budget.max_calls,
+            "sandbox": players.sandbox,
+            "agent_reads": [str(path.absolute()) for path in players.agent_reads],
         },
         model=dict(map(_argument, players.model_arg)),
         model_base_url=players.model_base_url,
-        generation=_given(temperature=players.temperature, max_tokens=players.max_tokens),
-        limits=_given(time_limit=budget.time_limit, token_limit=budget.token_limit, message_limit=budget.message_limit),
+        generation=_given(
+            temperature=players.temperature,
+            max_tokens=players.max_tokens,
+            attempt_timeout=players.model_timeout,
+            max_retries=players.model_retries,
+        ),
+        limits=_given(
+            time_limit=budget.time_limit,
+            token_limit=budget.token_limit,
+            cost_limit=budget.cost_limit,
+            message_limit=budget.message_limit,
+        ),
+        price=players.price,
         epochs=selection.epochs,
         jobs=selection.jobs or (_AGENTS_SIDE_BY_SIDE if players.agent else None),
         retries=selection.retries,
@@ -106,15 +122,15 @@ def _argument(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _run(matches: list[Match], resume: Path | None, rules: Rules) -> list[Result]:
-    from envport_bridges.evaluation.running import play_match, resume_match, stop_places
+def _run(matches: list[Match], resume: Path | None, rules: Rules, seeds: tuple[int, ...]) -> list[Result]:
+    from envport_bridges.evaluation.running import resume_match, stop_places
 
     try:
         if resume is not None:
             return [resume_match(resume, rules)]
         results: list[Result] = []
         for match in matches:
-            results.append(play_match(match, rules))
+            results += _play(match, rules, seeds)
             if results[-1].status == "cancelled":
                 break
         return results
@@ -122,28 +138,76 @@ def _run(matches: list[Match], resume: Path | None, rules: Rules) -> list[Result
         stop_places()
 
 
-def _conclude(results: list[Result], output: OutputOptions) -> None:
-    """Print the results. Exits with 130 after Ctrl-C, and with 1 if an evaluation failed or scored no episode."""
-    from envport_bridges.evaluation.report import write_report
-    from envport_bridges.evaluation.table import print_results
+def _play(match: Match, rules: Rules, seeds: tuple[int, ...]) -> list[Result]:
+    """The result of each seed, and then of all of them."""
+    from envport_bridges.evaluation.running import play_match
+    from envport_bridges.evaluation.seeds import pooled
 
-    if output.as_json:
+    results: list[Result] = []
+    for seed in seeds:
+        results.append(play_match(match, replace(rules, task={**rules.task, "seed": seed})))
+        if results[-1].status == "cancelled":
+            return results
+    return [*results, pooled(results)] if len(results) > 1 else results
+
+
+def _conclude(results: list[Result], output: OutputOptions, max_lost: float) -> None:
+    """Print the results. Exits with 130 after Ctrl-C, and with 1 if a result is no measurement of its player."""
+    from envport_bridges.evaluation.verdict import complaints
+
+    _show(results, output.as_json, output.by_task, output.report)
+    if any(result.status == "cancelled" for result in results):
+        raise typer.Exit(130)
+    wrong = complaints(results, max_lost)
+    for text in wrong:
+        print(f"error: {text}", file=sys.stderr)
+    if wrong or any(result.status != "success" or not result.played for result in results):
+        raise typer.Exit(1)
+
+
+def _show(results: Sequence[Result], as_json: bool, by_task: bool, report: Path | None) -> None:
+    from envport_bridges.evaluation.report import write_report
+    from envport_bridges.evaluation.table import print_by_task, print_results
+
+    if as_json:
         print(json.dumps([result.document() for result in results], indent=2))
     else:
         print_results(results)
-    if output.report is not None:
-        write_report(results, output.report)
-        if not output.as_json:
-            print(f"Report: {output.report}")
-    if any(result.status == "cancelled" for result in results):
-        raise typer.Exit(130)
-    if any(result.status != "success" or not result.played for result in results):
-        raise typer.Exit(1)
+    if by_task and not as_json:
+        print_by_task(results)
+    if report is not None:
+        write_report(results, report)
+        if not as_json:
+            print(f"Report: {report}")
+
+
+def show_results(
+    logs: Annotated[list[Path], typer.Argument(metavar="LOGS", help="Folders with logs, or single logs.")],
+    by_task: Annotated[bool, typer.Option("--by-task", help="Print the result of each task as well.")] = False,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Show the results of all evaluations whose logs are in a folder, as one table."""
+    require_extra()
+    from envport_bridges.evaluation.folder import read_folders
+
+    found = read_folders(logs)
+    if not found.results:
+        raise InvalidOption(f"there is no log of an evaluation with envport in {', '.join(map(str, logs))}")
+    _show(found.results, as_json, by_task, report)
+    if not as_json and (left := len(found.superseded)):
+        print(f"Left out: {left} logs of evaluations that a later log continues.")
+    if not as_json and (left := len(found.others)):
+        print(f"Left out: {left} files that are no logs of an evaluation with envport.")
 
 
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="Log of an evaluation.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Log of another one.")],
+    despite: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CONDITION", help="Compare although they differ in this, for example temperature."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Compare two evaluations: refused if they measured different things, else their paired differences."""
@@ -152,7 +216,7 @@ def compare(
     from envport_bridges.evaluation.results import Result
     from envport_bridges.evaluation.table import print_comparison
 
-    comparison = compare_results(Result.read(a), Result.read(b))
+    comparison = compare_results(Result.read(a), Result.read(b), despite or ())
     if as_json:
         print(json.dumps(comparison.document(), indent=2))
     else:

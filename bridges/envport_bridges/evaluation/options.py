@@ -33,12 +33,38 @@ class PlayerOptions(OptionGroup):
             "or {prompt_file}.",
         ),
     ] = ()
+    agent_reads: Annotated[
+        tuple[Path, ...],
+        typer.Option(
+            metavar="PATH",
+            help="A file or folder that agents may read, beside the system's, their own and the files that their "
+            "command names.",
+        ),
+    ] = ()
+    sandbox: Annotated[
+        bool,
+        typer.Option(
+            "--sandbox/--no-sandbox",
+            help="Whether agents run in a sandbox (bubblewrap), where they see no other process and only files that "
+            "they need.",
+        ),
+    ] = True
     model_base_url: Annotated[str | None, typer.Option(metavar="URL", help="Address of the model's server.")] = None
     model_arg: Annotated[
         tuple[str, ...], typer.Option("-M", metavar="NAME=VALUE", help="Argument of the model's provider.")
     ] = ()
+    model_timeout: Annotated[int | None, typer.Option(min=1, help="Seconds that an answer of the model may take.")] = (
+        None
+    )
+    model_retries: Annotated[
+        int | None, typer.Option(min=0, help="How many times a failed request to the model is sent again.")
+    ] = None
     temperature: Annotated[float | None, typer.Option(min=0)] = None
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer.")] = None
+    price: Annotated[
+        str | None,
+        typer.Option(metavar="INPUT,OUTPUT", help="Dollars for a million tokens of each, if Inspect does not know."),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -56,11 +82,20 @@ class SelectionOptions(OptionGroup):
             "number, tasks come again with another seed.",
         ),
     ] = None
-    seed: Annotated[int, typer.Option(min=0, help="Seed that the episodes' seeds are made from.")] = 0
+    seed: Annotated[
+        tuple[int, ...],
+        typer.Option(min=0, help="Seed that the episodes' seeds are made from, 0 if not given. Several are pooled."),
+    ] = ()
     epochs: Annotated[int, typer.Option(min=1, help="Attempts at each task, for pass@k and pass^k.")] = 1
     success_at: Annotated[float, typer.Option(help="Smallest reward that counts as a success.")] = 1.0
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of concurrent episodes.")] = None
     retries: Annotated[int, typer.Option(min=0, help="How many times a lost episode is played again.")] = 0
+    max_lost: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE", min=0, max=1, help="Share of lost episodes, above which the exit code is 1: from 0 to 1."
+        ),
+    ] = 0.05
     resume: Annotated[
         Path | None, typer.Option(metavar="LOG", help="Continue an evaluation; episodes that have a score keep it.")
     ] = None
@@ -76,6 +111,7 @@ class BudgetOptions(OptionGroup):
     agent_seconds: Annotated[float, typer.Option(min=0.1, help="Seconds that an agent has for an episode.")] = 600.0
     time_limit: Annotated[int | None, typer.Option(min=1, help="Maximum seconds of an episode.")] = None
     token_limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of tokens in an episode.")] = None
+    cost_limit: Annotated[float | None, typer.Option(min=0, help="Maximum dollars that an episode may cost.")] = None
     message_limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of messages in an episode.")] = None
 
 
@@ -87,4 +123,5 @@ class OutputOptions(OptionGroup):
 
     log_dir: Annotated[Path, typer.Option(help="Folder for Inspect's logs.")] = Path("logs")
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.")] = None
+    by_task: Annotated[bool, typer.Option("--by-task", help="Print the result of each task as well.")] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False

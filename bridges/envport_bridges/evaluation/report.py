@@ -11,11 +11,19 @@ from typing import Any
 
 from envport.errors import MissingExtra
 from envport_bridges.evaluation.results import Result
-from envport_bridges.evaluation.table import short, show_estimate
+from envport_bridges.evaluation.table import (
+    OUTSIDE,
+    WORST_CASE,
+    explain_worst_case,
+    short,
+    show_estimate,
+    task_cells,
+)
 
 __all__ = ["write_report"]
 
 _MOST_TASKS = 60
+_BY_TASK = ("task", "episodes", "reward", "success", "steps", "tool errors")
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222 }
 table { border-collapse: collapse; margin: 1rem 0 } th, td { padding: .3rem .8rem; text-align: right }
@@ -43,18 +51,23 @@ def write_report(results: Sequence[Result], file: Path) -> None:
 
 def _overview(results: Sequence[Result]) -> str:
     head = ("environment", "player", "tasks", "episodes", "reward [95%]", "success [95%]", "lost")
-    rows = [
-        (
-            result.identity.environment,
-            short(result.player),
-            f"{result.tasks}",
-            f"{len(result.played)}",
-            show_estimate(result.estimate("reward")),
-            show_estimate(result.success_rate(), percent=True),
-            f"{len(result.lost)}",
+    rows: list[tuple[str, ...]] = []
+    for result in results:
+        rows.append(
+            (
+                result.identity.environment,
+                short(result.player),
+                f"{result.tasks}",
+                f"{len(result.played)}",
+                show_estimate(result.estimate("reward")),
+                show_estimate(result.success_rate(), percent=True),
+                f"{len(result.lost)}",
+            )
         )
-        for result in results
-    ]
+        if result.lost:
+            worst, total = result.worst_case(), len(result.played) + len(result.lost)
+            estimates = show_estimate(worst.reward), show_estimate(worst.success, percent=True)
+            rows.append(("", WORST_CASE, "", f"{total}", *estimates, ""))
     return _table(head, rows)
 
 
@@ -67,9 +80,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _section(result: Result) -> str:
     identity = result.identity
     facts = (
-        f"version {identity.version}, options {identity.options}, split {identity.split}, seed {identity.seed}, "
+        f"version {identity.version}, options {identity.options}, split {identity.split}, seed {result.seed}, "
         f"success from a reward of {identity.success_at:g}, envport {identity.envport}"
     )
+    facts += f". {OUTSIDE}" if result.sandboxed is False else ""
     parts = [
         f"<h2>{html.escape(identity.environment)}: {html.escape(short(result.player))}</h2>",
         f"<p>{html.escape(facts)}<br>tools <code>{html.escape(identity.fingerprint)}</code><br>"
@@ -78,9 +92,11 @@ def _section(result: Result) -> str:
     if result.played:
         parts += [_reward_plot(result), _steps_plot(result)]
         ends = Counter(f"{one.outcome}: {one.stopped}" for one in result.played)
+        parts.append(_table(_BY_TASK, [task_cells(row) for row in result.by_task()]))
         parts.append(_table(("how it ended", "episodes"), [(how, f"{count}") for how, count in ends.most_common()]))
     if result.lost:
         parts.append("<h3>Lost to faults, not scored</h3>")
+        parts.append(f"<p>{html.escape(explain_worst_case(result))}</p>")
         rows = [(short(one.sample), one.fault, short(one.why, 300)) for one in result.lost]
         parts.append(_table(("sample", "fault of", "why"), rows))
     return "\n".join(parts)

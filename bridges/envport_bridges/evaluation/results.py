@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, cast, get_args
 
 from inspect_ai.log import EvalLog, EvalSample, read_eval_log
@@ -16,11 +16,14 @@ from envport.types import FaultOwner
 from envport_bridges.evaluation.inspect_ai.dataset import CLUSTER
 from envport_bridges.evaluation.inspect_ai.scorer import REWARD, SUCCESS
 from envport_bridges.evaluation.inspect_ai.solver import FAULT
-from envport_bridges.evaluation.inspect_ai.task import IDENTITY
+from envport_bridges.evaluation.inspect_ai.task import IDENTITY, SANDBOXED
 from envport_bridges.evaluation.intervals import Estimate, mean_of, pass_at, pass_hat, share_of
+from envport_bridges.evaluation.losses import LostEpisode, WorstCase
+from envport_bridges.evaluation.settings import settings_of
 
-__all__ = ["Identity", "LostEpisode", "PlayedEpisode", "Result"]
+__all__ = ["Identity", "PlayedEpisode", "Result", "TaskResult"]
 
+_OF_TASK = ("reward", "success", "steps", "tool_errors")
 _QUOTED = re.compile(r"'(\{\w+\})'")
 _FILE = re.compile(r"[^\s'\"=]*/([^\s'\"/]+)")
 
@@ -36,10 +39,12 @@ class Identity:
         fingerprint: Fingerprint of the listing of its declared tools.
         reward: How the rewards of the steps are combined into the reward of an episode.
         split: The split of the tasks.
-        seed: The seed from which the episodes' seeds were made.
+        seed: The seed from which the episodes' seeds were made; `None` if the result pools several.
         success_at: The lowest reward that counts as a success.
         max_calls: Number of calls after which a player was stopped.
         envport: Version of envport.
+        source: Fingerprint of the environment's source; `None` if it has none, or in a log that does not hold it.
+        limits: Limits of its episodes, without those on their number; `None` in a log that does not hold them.
     """
 
     environment: str
@@ -48,10 +53,12 @@ class Identity:
     fingerprint: str
     reward: str
     split: str | None
-    seed: int
+    seed: int | None
     success_at: float
     max_calls: int
     envport: str
+    source: str | None = None
+    limits: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,9 @@ class PlayedEpisode:
         stopped: Why the player stopped.
         fault: `player` if the episode failed by a fault of its player.
         fingerprint: Fingerprint of the episode's tool listing; `None` in a log that does not have it.
+        broke: How the player's own program failed, if it did.
+        cost: Dollars that the models cost; `None` if their price is not known.
+        texts: Fingerprint of the prompt and the first observation; `None` in a log that does not have it.
     """
 
     sample: str
@@ -89,21 +99,30 @@ class PlayedEpisode:
     stopped: str
     fault: FaultOwner | None = None
     fingerprint: str | None = None
+    broke: str | None = None
+    cost: float | None = None
+    texts: str | None = None
 
 
 @dataclass(frozen=True)
-class LostEpisode:
-    """An episode that was lost to a fault, and has no score.
+class TaskResult:
+    """The episodes of one task.
 
     Attributes:
-        sample: Id of its sample.
-        why: The reason, for people to read.
-        fault: Who owns the fault.
+        task: The task.
+        episodes: Number of scored episodes.
+        reward: The mean reward.
+        success: The share of successes.
+        steps: The mean number of steps.
+        tool_errors: The mean number of refused calls.
     """
 
-    sample: str
-    why: str
-    fault: FaultOwner
+    task: str
+    episodes: int
+    reward: float
+    success: float
+    steps: float
+    tool_errors: float
 
 
 @dataclass(frozen=True)
@@ -119,6 +138,9 @@ class Result:
         lost: The episodes that were lost and not scored.
         missing: Episodes that were never played.
         log: Location of Inspect's log.
+        settings: Limits and settings with which the player played.
+        seeds: The seeds whose results it pools; empty for one result.
+        sandboxed: Whether the agent ran in a sandbox; `None` if no agent played, or the log does not say.
     """
 
     identity: Identity
@@ -129,6 +151,9 @@ class Result:
     lost: tuple[LostEpisode, ...] = ()
     missing: int = 0
     log: str = ""
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+    seeds: tuple[int, ...] = ()
+    sandboxed: bool | None = None
     by_sample: dict[str, list[PlayedEpisode]] = field(default_factory=dict[str, list[PlayedEpisode]], repr=False)
 
     def __post_init__(self):
@@ -175,12 +200,39 @@ class Result:
             lost=tuple(lost),
             missing=max(0, expected - len(ended)),
             log=log.location,
+            settings=settings_of(log),
+            sandboxed=(log.eval.metadata or {}).get(SANDBOXED),
         )
 
     @property
     def tasks(self) -> int:
         """Number of different tasks with scored episodes."""
         return len({one.task for one in self.played})
+
+    @property
+    def lost_share(self) -> float:
+        """The share of the episodes that were played and lost."""
+        return len(self.lost) / max(1, len(self.lost) + len(self.played))
+
+    @property
+    def seed(self) -> str:
+        """The seed, or all that it pools, for people to read."""
+        return f"{', '.join(map(str, self.seeds))} pooled" if self.seeds else f"{self.identity.seed}"
+
+    @property
+    def cost(self) -> float | None:
+        """Dollars that the scored episodes cost; `None` if the price of a model is not known."""
+        costs = [one.cost for one in self.played if one.cost is not None]
+        return sum(costs) if costs and len(costs) == len(self.played) else None
+
+    def worst_case(self) -> WorstCase:
+        """The result in which every lost episode counts as failed."""
+        return WorstCase.of(self.played, self.lost)
+
+    def broken_setup(self) -> str | None:
+        """How the player's program failed, if it did so before its first step in every episode; else `None`."""
+        broke = [one.broke for one in self.played if one.broke is not None and not one.steps]
+        return broke[0] if broke and len(broke) == len(self.played) else None
 
     def estimate(self, value: str) -> Estimate:
         """The mean of an attribute of the episodes. Each sample counts once, and tasks count as independent."""
@@ -190,9 +242,9 @@ class Result:
         """The share of successes, with an interval that stays within 0 and 1."""
         return share_of(*self._by_sample("success"))
 
-    def _by_sample(self, value: str) -> tuple[list[float], list[str]]:
+    def _by_sample(self, value: str) -> tuple[list[list[float]], list[str]]:
         groups = self.by_sample.values()
-        return [_mean([float(getattr(one, value)) for one in group]) for group in groups], [g[0].task for g in groups]
+        return [[float(getattr(one, value)) for one in group] for group in groups], [g[0].task for g in groups]
 
     def pass_at(self, k: int) -> float | None:
         """The probability that at least one of k attempts succeeds (arXiv:2107.03374)."""
@@ -213,10 +265,13 @@ class Result:
     def document(self) -> dict[str, Any]:
         """The result as JSON."""
         ks = sorted({1, self.epochs})
+        worst = self.worst_case()
         return {
             "identity": asdict(self.identity),
             "player": self.player,
+            "seeds": list(self.seeds) or [self.identity.seed],
             "status": self.status,
+            "settings": {name: value for name, value in self.settings.items() if value is not None},
             "epochs": self.epochs,
             "tasks": self.tasks,
             "episodes": len(self.played),
@@ -227,7 +282,17 @@ class Result:
             "success": asdict(self.success_rate()),
             "pass_at": {str(k): self.pass_at(k) for k in ks},
             "pass_hat": {str(k): self.pass_hat(k) for k in ks},
+            "worst_case": {
+                "lost_reward": worst.lost_reward,
+                "reward": asdict(worst.reward),
+                "success": asdict(worst.success),
+                "pass_at": {str(k): worst.pass_at(k) for k in ks},
+                "pass_hat": {str(k): worst.pass_hat(k) for k in ks},
+            },
+            "sandboxed": self.sandboxed,
             **{name: self.estimate(name).mean for name in ("steps", "tool_errors", "tokens", "seconds")},
+            "cost": self.cost,
+            "by_task": [asdict(one) for one in self.by_task()],
             "lost": [asdict(one) for one in self.lost],
             "log": self.log,
         }
@@ -239,9 +304,16 @@ class Result:
             rewards[one.task].append(one.reward)
         return dict(rewards)
 
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    def by_task(self) -> list[TaskResult]:
+        """The result of each task, the lowest reward first."""
+        episodes: dict[str, list[PlayedEpisode]] = defaultdict(list)
+        for one in self.played:
+            episodes[one.task].append(one)
+        found = [
+            TaskResult(task, len(of_task), *(fmean(getattr(one, name) for one in of_task) for name in _OF_TASK))
+            for task, of_task in episodes.items()
+        ]
+        return sorted(found, key=lambda one: (one.reward, one.task))
 
 
 def _player(log: EvalLog) -> str:
@@ -264,7 +336,14 @@ def _was_interrupted(sample: EvalSample) -> bool:
 def _lost(sample: EvalSample) -> LostEpisode:
     why = sample.error.message if sample.error is not None else "it was not scored"
     # What fails on this side of the gateway, such as a model's server, names no owner.
-    return LostEpisode(str(sample.id), why, sample.store.get(FAULT, "infrastructure"))
+    owner = sample.store.get(FAULT, "infrastructure")
+    return LostEpisode(str(sample.id), why, owner, str((sample.metadata or {}).get(CLUSTER, sample.id)))
+
+
+def _cost(sample: EvalSample) -> float | None:
+    costs = [usage.total_cost for usage in sample.model_usage.values()]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known and len(known) == len(costs) else None
 
 
 def _played(sample: EvalSample) -> PlayedEpisode:
@@ -282,9 +361,12 @@ def _played(sample: EvalSample) -> PlayedEpisode:
         tool_errors=int(facts["tool_errors"]),
         seconds=sample.total_time or 0.0,
         tokens=sum(usage.total_tokens for usage in sample.model_usage.values()),
+        cost=_cost(sample),
         seed=int(facts["seed"]),
         outcome=facts["outcome"],
         stopped=str(stopped),
         fault=facts.get("fault"),
         fingerprint=facts.get("fingerprint"),
+        broke=facts.get("broke"),
+        texts=facts.get("texts"),
     )

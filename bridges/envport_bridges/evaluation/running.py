@@ -19,6 +19,7 @@ from envport.errors import InvalidOption
 from envport.references import from_anywhere
 from envport_bridges.evaluation.gateways.place import Place
 from envport_bridges.evaluation.players.agents import PRESETS, Agent
+from envport_bridges.evaluation.prices import set_price
 from envport_bridges.evaluation.results import Result
 
 # Use `getattr`, because the functions' type annotations need an optional package of Inspect.
@@ -55,6 +56,7 @@ class Rules:
         model_base_url: Address of the model's server.
         generation: Options for generation; Inspect's `GenerateConfig`.
         limits: Inspect's limits for an episode.
+        price: What the tokens of the models cost; see `set_price`.
         epochs: How often each sample is played.
         jobs: How many episodes are played in parallel.
         retries: How many times a lost episode is played again.
@@ -67,6 +69,7 @@ class Rules:
     model_base_url: str | None = None
     generation: Mapping[str, Any] = field(default_factory=dict[str, Any])
     limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    price: str | None = None
     epochs: int = 1
     jobs: int | None = None
     retries: int = 0
@@ -84,6 +87,8 @@ def play_match(match: Match, rules: Rules) -> Result:
     arguments = {**rules.task, "env": from_anywhere(match.env), **_player(match)}
     reducers = ["mean", f"pass_at_{rules.epochs}", f"pass_k_{rules.epochs}"] if rules.epochs > 1 else ["mean"]
     before = _logs(rules.log_dir)
+    if rules.price is not None and match.kind == "model":
+        set_price(match.player, rules.price)
     try:
         logs = _eval(
             _TASK,

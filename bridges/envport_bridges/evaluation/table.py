@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -11,23 +12,48 @@ from rich.text import Text
 
 from envport_bridges.evaluation.comparison import Comparison
 from envport_bridges.evaluation.intervals import Estimate
-from envport_bridges.evaluation.results import Result
+from envport_bridges.evaluation.losses import WorstCase
+from envport_bridges.evaluation.results import Result, TaskResult
 
-__all__ = ["print_comparison", "print_results", "short", "show_estimate"]
+__all__ = [
+    "OUTSIDE",
+    "WORST_CASE",
+    "explain_worst_case",
+    "print_by_task",
+    "print_comparison",
+    "print_results",
+    "short",
+    "show_estimate",
+    "show_mean",
+    "task_cells",
+]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHOWN_LOSSES = 3
 
+OUTSIDE = "The agent did not run in a sandbox."
+"""What is said of a result whose agent may have reached more than its episode."""
+
+WORST_CASE = "worst case: lost = failed"
+"""The label of the row below a result with lost episodes."""
+
 
 def show_estimate(estimate: Estimate, *, percent: bool = False) -> str:
-    """An estimate with its interval."""
+    """An estimate with its interval, or that this is unknown."""
+    factor, places = (100, 0) if percent else (1, 3)
+    text = show_mean(estimate.mean, percent=percent)
     if estimate.mean is None:
-        return "-"
-    factor, places, unit = (100, 0, "%") if percent else (1, 3, "")
-    text = f"{estimate.mean * factor:.{places}f}{unit}"
-    if estimate.low is None or estimate.high is None:
         return text
+    if estimate.low is None or estimate.high is None:
+        return f"{text} [unknown]"
     return f"{text} [{estimate.low * factor:.{places}f}, {estimate.high * factor:.{places}f}]"
+
+
+def show_mean(mean: float | None, *, percent: bool = False) -> str:
+    """A mean without its interval."""
+    if mean is None:
+        return "-"
+    return f"{mean * 100:.0f}%" if percent else f"{mean:.3f}"
 
 
 def short(text: str, most: int = 60) -> str:
@@ -45,41 +71,79 @@ def print_results(results: Sequence[Result]) -> None:
     epochs = max(result.epochs for result in results)
     table.add_column("environment", no_wrap=True)
     table.add_column("player")
-    columns = ["tasks", "episodes", "reward [95%]", "success [95%]"]
+    telling = _telling(results)
+    columns = [*telling, "tasks", "episodes", "reward [95%]", "success [95%]"]
     if epochs > 1:
         columns += [f"pass@{epochs}", f"pass^{epochs}"]
-    columns += [
-        "steps",
-        "tool errors",
-        "tokens",
-        "time",
-        "lost to faults",
-    ]  # all but the last are means of the episodes
+    columns += ["steps", "tool errors", "tokens", "time"]  # means of the episodes
+    priced = any(result.cost is not None for result in results)
+    columns += ["cost", "lost to faults"] if priced else ["lost to faults"]
     for column in columns:
         table.add_column(column, justify="right")
     for result in results:
-        table.add_row(*(Text(cell) for cell in _cells(result, epochs)))
+        table.add_row(*(Text(cell) for cell in _cells(result, epochs, telling, priced)))
+        if result.lost:
+            table.add_row(*(Text(cell, "yellow") for cell in _worst_cells(result, epochs, telling)))
     console.print(table)
     for result in results:
-        _print_notes(console, result)
+        if not result.seeds:
+            _print_notes(console, result)
 
 
-def _cells(result: Result, epochs: int) -> list[str]:
+def _telling(results: Sequence[Result]) -> list[str]:
+    """What tells apart rows of one environment, besides the player."""
+    found: list[str] = []
+    for name in ("version", "options", "split", "success_at", "seed"):
+        values: dict[str, set[str]] = defaultdict(set)
+        for result in results:
+            values[result.identity.environment].add(repr(getattr(result.identity, name)))
+        if any(len(different) > 1 for different in values.values()):
+            found.append(name)
+    return found
+
+
+def _told(result: Result, name: str) -> str:
+    return result.seed if name == "seed" else short(str(getattr(result.identity, name)), 40)
+
+
+def _cells(result: Result, epochs: int, telling: Sequence[str], priced: bool) -> list[str]:
     cells = [
         result.identity.environment,
         short(result.player, 40),
+        *(_told(result, name) for name in telling),
         f"{result.tasks}",
         f"{len(result.played)}",
         show_estimate(result.estimate("reward")),
         show_estimate(result.success_rate(), percent=True),
     ]
-    if epochs > 1:
-        for value in (result.pass_at(epochs), result.pass_hat(epochs)):
-            cells.append("-" if value is None else f"{value:.3f}")
+    cells += _passes(result, epochs)
     for name, unit in (("steps", ""), ("tool_errors", ""), ("tokens", ""), ("seconds", " s")):
         mean = result.estimate(name).mean
         cells.append("-" if mean is None else f"{mean:.{0 if name == 'tokens' else 1}f}{unit}")
+    if priced:
+        cells.append("-" if result.cost is None else f"${result.cost:.4f}")
     return [*cells, f"{len(result.lost)}"]
+
+
+def _worst_cells(result: Result, epochs: int, telling: Sequence[str]) -> list[str]:
+    """The worst case, in the columns of the scores that it belongs to."""
+    worst = result.worst_case()
+    cells = ["", WORST_CASE, *("" for _ in telling), "", f"{len(result.played) + len(result.lost)}"]
+    cells += [show_estimate(worst.reward), show_estimate(worst.success, percent=True)]
+    return cells + _passes(worst, epochs)
+
+
+def _passes(scores: Result | WorstCase, epochs: int) -> list[str]:
+    found = (scores.pass_at(epochs), scores.pass_hat(epochs)) if epochs > 1 else ()
+    return ["-" if value is None else f"{value:.3f}" for value in found]
+
+
+def explain_worst_case(result: Result) -> str:
+    """What the worst case assumes, in one sentence."""
+    return (
+        f"Worst case: each of the {len(result.lost)} lost episodes counts as failed, with a reward of "
+        f"{result.worst_case().lost_reward:g} (the lowest one seen, or 0 if that is lower)."
+    )
 
 
 def _print_notes(console: Console, result: Result) -> None:
@@ -89,6 +153,10 @@ def _print_notes(console: Console, result: Result) -> None:
             Text(f"  {result.status}: {result.missing} episodes were not played. envport eval --resume {result.log}"),
             soft_wrap=True,
         )
+    if result.sandboxed is False:
+        console.print(Text(f"  {OUTSIDE}", "yellow"))
+    if result.lost:
+        console.print(Text(f"  {explain_worst_case(result)}", "yellow"), soft_wrap=True)
     for lost in result.lost[:_SHOWN_LOSSES]:
         line = f"  lost {short(lost.sample)} ({lost.fault}): {short(lost.why, 160)}"
         console.print(Text(line, "yellow"), soft_wrap=True)
@@ -96,11 +164,32 @@ def _print_notes(console: Console, result: Result) -> None:
         console.print(Text(f"  and {len(result.lost) - _SHOWN_LOSSES} more", "yellow"))
 
 
+def print_by_task(results: Sequence[Result]) -> None:
+    """Print the result of each task, one table for each result."""
+    console = Console(highlight=False, soft_wrap=True)
+    for result in results:
+        player = short(result.player, 40)
+        console.print(Text(f"\n{result.identity.environment}, {player}, seed {result.seed}, by task", "bold"))
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("task")
+        for column in ("episodes", "reward", "success", "steps", "tool errors"):
+            table.add_column(column, justify="right")
+        for row in result.by_task():
+            table.add_row(*map(Text, task_cells(row)))
+        console.print(table)
+
+
+def task_cells(row: TaskResult) -> tuple[str, ...]:
+    """The result of a task as text."""
+    means = (show_mean(row.reward), show_mean(row.success, percent=True), f"{row.steps:.1f}", f"{row.tool_errors:.1f}")
+    return (short(row.task), f"{row.episodes}", *means)
+
+
 def print_comparison(comparison: Comparison) -> None:
     """Print the differences of two results."""
     console = Console(highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("", "A", "B", "B - A, paired [95%]"):
+    for column in ("", "A", "B", "B - A, paired [95%]", "smallest found at 80% power"):
         table.add_column(column, justify="left" if not column else "right")
     rows = (
         ("reward", comparison.reward, False),
@@ -108,12 +197,35 @@ def print_comparison(comparison: Comparison) -> None:
         ("steps", comparison.steps, False),
     )
     for name, row, percent in rows:
-        cells = (name, *(show_estimate(Estimate(mean), percent=percent) for mean in (row.a, row.b)))
-        table.add_row(*(Text(cell) for cell in (*cells, show_estimate(row.difference, percent=percent))))
+        smallest = "unknown" if row.smallest is None else show_mean(row.smallest, percent=percent)
+        means = (show_mean(mean, percent=percent) for mean in (row.a, row.b))
+        cells = (name, *means, show_estimate(row.difference, percent=percent), smallest)
+        table.add_row(*(Text(cell) for cell in cells))
     console.print(Text(f"A: {comparison.players[0]}\nB: {comparison.players[1]}"))
+    for name, sandboxed in zip("AB", comparison.sandboxed, strict=True):
+        if sandboxed is False:
+            console.print(Text(f"{name}: {OUTSIDE}", "yellow"))
     console.print(Text(f"on {comparison.identity.environment}, {comparison.pairs} samples, {comparison.tasks} tasks"))
     console.print(table)
-    better, equal, worse = comparison.better, comparison.equal, comparison.worse
-    console.print(Text(f"B is better on {better} samples, equal on {equal}, worse on {worse}."))
+    for line in _notes_on(comparison):
+        console.print(Text(line))
+    for line in _warnings_on(comparison):
+        console.print(Text(line, "yellow"))
+
+
+def _notes_on(comparison: Comparison) -> Iterator[str]:
+    yield (f"B is better on {comparison.better} samples, equal on {comparison.equal}, worse on {comparison.worse}.")
+    sign = comparison.sign_test
+    yield f"By task: better on {sign.better}, equal on {sign.equal}, worse on {sign.worse}; sign test p = {sign.p:.3g}."
+
+
+def _warnings_on(comparison: Comparison) -> Iterator[str]:
+    for name, (first, second) in comparison.despite.items():
+        yield f"Compared despite {name}: {short(repr(first))} in A, {short(repr(second))} in B."
+    if comparison.unknown:
+        yield f"Not checked, because a log does not say: {', '.join(comparison.unknown)}."
+    for name, share in zip("AB", comparison.lost, strict=True):
+        if share:
+            yield f"{name} lost {share:.0%} of its episodes to faults. They are left out: read its worst case."
     if comparison.unpaired:
-        console.print(Text(f"Left out: {comparison.unpaired} samples that only one of them has a score for.", "yellow"))
+        yield f"Left out: {comparison.unpaired} samples that only one of them has a score for."

@@ -9,22 +9,23 @@ trainer = GRPOTrainer(model=..., args=..., train_dataset=spec.train_dataset,
 
 from typing import TYPE_CHECKING, Any
 
+from envport_bridges.trl.combination import Combination, combine
 from envport_bridges.trl.contract import trl_version
 from envport_bridges.trl.rewards import episode_reward
-from envport_bridges.trl.spec import Combination, EnvironmentSpec, combine
+from envport_bridges.trl.spec import EnvironmentSpec
 
 if TYPE_CHECKING:
-    from envport_bridges.trl.trainer import ConcurrentGRPOTrainer
+    from envport_bridges.trl.trainer import ConcurrentGRPOTrainer, ConcurrentRollouts
 
-__all__ = ["Combination", "ConcurrentGRPOTrainer", "EnvironmentSpec", "combine", "episode_reward"]
+__all__ = ["Combination", "ConcurrentGRPOTrainer", "ConcurrentRollouts", "EnvironmentSpec", "combine", "episode_reward"]
 
 trl_version()
 
 
 def __getattr__(name: str) -> Any:
     # TRL's trainer takes seconds to import, and a rollout worker does without.
-    if name == "ConcurrentGRPOTrainer":
-        from envport_bridges.trl.trainer import ConcurrentGRPOTrainer
+    if name in ("ConcurrentGRPOTrainer", "ConcurrentRollouts"):
+        from envport_bridges.trl import trainer
 
-        return ConcurrentGRPOTrainer
+        return getattr(trainer, name)
     raise AttributeError(name)

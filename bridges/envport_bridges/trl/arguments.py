@@ -6,27 +6,30 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
-from jsonschema import FormatChecker, ValidationError
+from jsonschema import ValidationError
 from jsonschema.exceptions import SchemaError
 from jsonschema.protocols import Validator
-from jsonschema.validators import Draft202012Validator, validator_for
 from jsonschema_specifications import REGISTRY  # pyright: ignore[reportMissingTypeStubs]
 from referencing.exceptions import Unresolvable
 
 from envport.tools.arguments import schema_problems
+from envport.tools.dialects import check_schema, validator_of
+from envport.tools.references import endless_reference, nesting, refers
 
 __all__ = ["ArgumentSchema"]
 
 _UNCHECKABLE = (Unresolvable, SchemaError, re.error, RecursionError)
+_NEVER_TOO_DEEP = 40
+_TOO_DEEP = "The arguments are nested too deeply to be checked."
 
 
 class ArgumentSchema:
     """A tool's input schema, as a check.
 
     What the schema refuses is told in words for the model. A schema that cannot be applied here (a reference that
-    leads nowhere, a pattern that is not Python's) refuses nothing: the gateway has the last word. References are never
+    leads nowhere, a broken pattern) refuses nothing: the gateway has the last word. References are never
     fetched.
 
     Attributes:
@@ -40,15 +43,29 @@ class ArgumentSchema:
         self.schema = schema
 
     @cached_property
-    def _validator(self) -> Validator | None:
-        dialect: Any = validator_for(self.schema, default=Draft202012Validator)
+    def _fault(self) -> Exception | None:
+        """What is wrong with the schema itself."""
         try:
-            # A pattern that is not Python's keeps nothing but its own part of the schema from being applied.
-            dialect.check_schema(self.schema, format_checker=FormatChecker(formats=()))
-        except _UNCHECKABLE:
+            # A broken pattern keeps nothing but its own part of the schema from being applied.
+            check_schema(self.schema, patterns=False)
+        except _UNCHECKABLE as error:
+            return error
+        return None
+
+    @cached_property
+    def _validator(self) -> Validator | None:
+        return validator_of(self.schema, registry=REGISTRY) if self._fault is None else None
+
+    @property
+    def why_useless(self) -> str | None:
+        """Why no arguments can ever be checked against the schema, as the end of a sentence; `None` if they can."""
+        # The whole check takes a millisecond, and a listing may have a thousand tools.
+        if nesting(self.schema) > _NEVER_TOO_DEEP and isinstance(self._fault, RecursionError):
+            return "is nested too deeply to be checked"
+        if not refers(self.schema) or self._fault is not None:
             return None
-        # Without a registry of its own, jsonschema opens the URLs that a schema refers to.
-        return cast("Validator", dialect(self.schema, registry=REGISTRY))
+        endless = endless_reference(self.schema)
+        return f"refers to {endless!r}, which leads back to itself" if endless is not None else None
 
     def problems(self, arguments: Mapping[str, Any]) -> str | None:
         """What is wrong with the arguments, one line each, in the gateway's words; `None` if nothing is.
@@ -63,6 +80,8 @@ class ArgumentSchema:
             return None
         try:
             return schema_problems(self._validator, arguments)
+        except RecursionError:
+            return _TOO_DEEP
         except _UNCHECKABLE:
             return None
 

@@ -84,7 +84,8 @@ def define_tools(listing: Sequence[Mapping[str, Any]], base: type[Any]) -> dict[
         base: The class that the attributes join; none of its own is shadowed.
 
     Raises:
-        ConfigurationError: A tool has no name, or two have the same.
+        ConfigurationError: A tool has no name, two have the same, or one has a schema that refers to itself without
+            end or is nested too deeply.
     """
     names = [str(listed.get("name") or "") for listed in listing]
     if not all(names):
@@ -94,7 +95,10 @@ def define_tools(listing: Sequence[Mapping[str, Any]], base: type[Any]) -> dict[
         raise ConfigurationError(f"the tool listing has several tools named {', '.join(map(repr, twice))}")
     reserved = {*dir(base), "reset", "get_reward"}
     identifiers = SafeNames.of(names, prefix="tool_", reserved=reserved).safe
-    definitions = (ListedTool.of(listed, identifiers[name]) for name, listed in zip(names, listing, strict=True))
+    definitions = [ListedTool.of(listed, identifiers[name]) for name, listed in zip(names, listing, strict=True)]
+    for definition in definitions:
+        if (why := definition.arguments.why_useless) is not None:
+            raise ConfigurationError(f"tool {definition.name!r} cannot be called: its schema {why}")
     return {definition.identifier: definition for definition in definitions}
 
 
@@ -116,7 +120,7 @@ def environment_class(
         asynchronous: Whether the tools are coroutine functions.
 
     Raises:
-        ConfigurationError: A tool has no name, or two have the same.
+        ConfigurationError: See `define_tools`.
     """
     tools = define_tools(listing, base)
     bind = (_bind_async if asynchronous else _bind_explicit) if explicit else _bind_method

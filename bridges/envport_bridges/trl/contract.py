@@ -20,7 +20,7 @@ __all__ = ["KNOWN_TRL", "takes_explicit_tools", "trl_version"]
 
 logger = logging.getLogger(__name__)
 
-KNOWN_TRL = ("1.16.0",)
+KNOWN_TRL = ("1.15.0", "1.16.0")
 """The versions of TRL for which the tests have shown that explicit schemas reach the prompt."""
 
 

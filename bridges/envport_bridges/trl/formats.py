@@ -20,6 +20,7 @@ from envport.tools.sampling import ArgumentSampler
 from envport_bridges.trl.classes import tools_of
 from envport_bridges.trl.readings import read_arguments
 from envport_bridges.trl.tools import ListedTool
+from envport_bridges.trl.turns import read_turn
 
 __all__ = ["AS_WRITTEN", "CallFormat", "CallWriter", "Losses", "format_for", "losses_of", "same_json"]
 
@@ -137,7 +138,7 @@ class CallWriter:
         encode = self._tokenizer
         ids = encode(written, add_special_tokens=False)["input_ids"]
         prefix = encode(prompt, add_special_tokens=False)["input_ids"]
-        message = self._templates.parse_response(encode, ids, prefix=prefix, tools=list(tools))
+        message = read_turn(encode, ids, prefix=prefix, tools=list(tools))
         calls: list[Any] = message.get("tool_calls") or []
         if len(calls) != 1 or not isinstance(calls[0].get("function", {}).get("arguments"), dict):
             return None

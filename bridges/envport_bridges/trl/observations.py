@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import inspect
 import io
 import json
 from collections.abc import Sequence
@@ -41,11 +42,26 @@ def show(content: Sequence[ContentBlock], structured: dict[str, Any] | None = No
 
 
 def placeholders_of(processing_class: Any) -> tuple[str, ...]:
-    """The texts that a vision model's processor takes for a picture or a video; none for a tokenizer."""
+    """The texts that are to be broken up where an environment shows them.
+
+    For a vision model's processor, what it takes for a picture or a video. For a tokenizer, its control tokens if its
+    transformers has no `sanitize_control_tokens` (5.19 and older), and otherwise none.
+    """
     if not hasattr(processing_class, "tokenizer"):
-        return ()
+        return () if _sanitizes(processing_class) else _control_tokens_of(processing_class)
     found = (getattr(processing_class, name, None) for name in ("image_token", "video_token"))
     return tuple(token for token in found if isinstance(token, str) and token)
+
+
+def _sanitizes(tokenizer: Any) -> bool:
+    return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
+
+
+def _control_tokens_of(tokenizer: Any) -> tuple[str, ...]:
+    """The special tokens, and the added ones that stand in the chat template."""
+    added = [(token.content, token.special) for token in tokenizer.added_tokens_decoder.values()]
+    template = str(tokenizer.chat_template)
+    return tuple(text for text, special in added if text.strip() and (special or text in template))
 
 
 def without_placeholders(shown: ShownT, placeholders: Sequence[str]) -> ShownT:

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from envport.errors import ConfigurationError
+from envport_bridges.trl.contract import KNOWN_TRL, trl_version
+
 __all__ = ["Owner", "find_owner"]
 
 
@@ -33,16 +36,29 @@ class Owner:
 
 
 def find_owner() -> Owner | None:
-    """The trainer that is making an environment; `None` if the instance is made by hand."""
+    """The trainer that is making an environment; `None` if the instance is made by hand.
+
+    Raises:
+        ConfigurationError: TRL is making it, but its trainer cannot be found.
+    """
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    made_by_trl = False
     while frame is not None:
+        made_by_trl |= str(frame.f_globals.get("__name__")).startswith("trl.")
         trainer: Any = frame.f_locals.get("self")
         # Both kinds keep their factories under this name before they call the first one.
         if "environment_factories" in getattr(trainer, "__dict__", ()):
             # While the trainer is being constructed, what it was given is not an attribute yet.
             given: dict[str, Any] = {**vars(trainer), **frame.f_locals}
-            return Owner(trainer, given.get("processing_class"), _episodes_at_once(given))
+            # The rollout worker keeps what it was given under another name.
+            processing_class = given.get("processing_class", given.get("tokenizer"))
+            return Owner(trainer, processing_class, _episodes_at_once(given))
         frame = frame.f_back
+    if made_by_trl:
+        raise ConfigurationError(
+            f"TRL {trl_version()} makes environments in a way that is not known here, so lost episodes could not be "
+            f"left out of training. Install a version that works: {', '.join(KNOWN_TRL)}."
+        )
     return None
 
 

@@ -97,7 +97,8 @@ class Play:
     Attributes:
         deferring: Whether calls return before they are played.
         form: How the arguments of calls are read.
-        placeholders: Texts that stand for pictures to the model's processor; broken up where an environment shows them.
+        placeholders: Texts that are broken up where an environment shows them: pictures to the model's processor, or
+            control tokens.
 
     Args:
         connection: What runs them.
@@ -301,7 +302,7 @@ class Play:
             self._release(record)
 
     def _broken_up(self, shown: ShownT) -> ShownT:
-        """The same without placeholders: the processor would look for a picture that is not there, and fail."""
+        """The same without placeholders: a picture would be looked for that is not there, or a turn would end."""
         return without_placeholders(shown, self.placeholders) if self.placeholders else shown
 
     def _lose(self, record: Record, error: Exception, how: str) -> None:

@@ -17,6 +17,8 @@ from trl import chat_template_utils
 
 from envport_bridges.trl.classes import tools_of
 from envport_bridges.trl.factory import EnvironmentFactory
+from envport_bridges.trl.figures import log_figures
+from envport_bridges.trl.internals import require_internals
 from envport_bridges.trl.listings import ENVIRONMENT_COLUMN
 from envport_bridges.trl.lost import LOST_COLUMN
 from envport_bridges.trl.observations import Shown
@@ -24,11 +26,23 @@ from envport_bridges.trl.outage import stops_at
 from envport_bridges.trl.prompt_check import require_tools_in_prompts, shown_tools
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, finish_all, play_of
 from envport_bridges.trl.scoring import COMPLETION_COLUMN, PROMPT_COLUMN, score_for
+from envport_bridges.trl.turns import read_turn
 
 __all__ = ["ROW", "EpisodeRollout", "encode"]
 
 # TRL's annotations are partial.
 _templates = cast("Any", chat_template_utils)
+
+_NEEDED = (
+    "_generate_single_turn",
+    "_get_tool_suffix_ids",
+    "_tokenizer",
+    "chat_template",
+    "chat_template_kwargs",
+    "max_completion_length",
+    "max_tool_calling_iterations",
+    "use_vllm",
+)
 
 ROW = "envport_row"
 """The key of a prompt's last message that holds the number of its row; chat templates pass over it."""
@@ -100,6 +114,7 @@ class EpisodeRollout:
             and for reward functions the columns `episode_reward`, `episode_rewards`, `episode_finished`,
             `episode_lost`, `tool_calls` and `tool_failures`.
         """
+        require_internals(trainer, _NEEDED, "play episodes by rollout_func")
         _prepare(trainer)
         score_for(trainer, takes_out=True, stops=self._stops)
         rollouts = self._begin(prompts, trainer)
@@ -114,7 +129,9 @@ class EpisodeRollout:
             playing = [one for one in playing if self._may_call(one, trainer)]
             self._play(playing, trainer)
             playing = [one for one in playing if one.calls and not one.environment.finished]
-        finish_all([one.environment for one in rollouts])
+        environments = [one.environment for one in rollouts]
+        finish_all(environments)
+        log_figures(trainer, environments)
         return _columns(rollouts, with_logprobs=trainer.use_vllm)
 
     def _begin(self, prompts: list[Any], trainer: Any) -> list[_Rollout]:
@@ -152,7 +169,7 @@ class EpisodeRollout:
             room = trainer.max_completion_length - len(one.completion_ids)
             ids = written[number][:room]
             tools = shown_tools(one.environment)
-            message: dict[str, Any] = _templates.parse_response(trainer._tokenizer, ids, prefix=one.ids, tools=tools)
+            message = read_turn(trainer._tokenizer, ids, prefix=one.ids, tools=tools)
             one.add(ids, written=True, logprobs=logprobs[number][:room] if logprobs is not None else None)
             one.messages.append(message)
             one.calls = message.get("tool_calls") or []

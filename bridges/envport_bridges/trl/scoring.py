@@ -18,6 +18,9 @@ from functools import cache
 from typing import Any, cast
 
 from envport.errors import ConfigurationError
+from envport_bridges.trl.contract import trl_version
+from envport_bridges.trl.figures import log_figures
+from envport_bridges.trl.internals import missing_in, require_internals
 from envport_bridges.trl.lost import LOST_COLUMN, lost_flags
 from envport_bridges.trl.outage import LOST_METRIC
 from envport_bridges.trl.outage_callback import outage_callback_of
@@ -32,6 +35,8 @@ PROMPT_COLUMN, COMPLETION_COLUMN = "episode_prompt", "episode_completion"
 """The columns in which a `rollout_func` hands over its conversations, as messages."""
 
 _HOOK = "_envport_scoring"
+_LEAVE_OUT = "leave lost episodes out of training"
+_TEMPLATE = ("chat_template", "chat_template_kwargs", "processing_class")
 
 
 def score_for(trainer: Any, *, takes_out: bool, stops: bool) -> None:
@@ -42,13 +47,17 @@ def score_for(trainer: Any, *, takes_out: bool, stops: bool) -> None:
         takes_out: Whether lost episodes are taken out of the rewards, whatever functions gave them. If not, the run is
             stopped when a function gives a lost episode a reward.
         stops: Whether the run is stopped when most of its episodes are lost.
+
+    Raises:
+        ConfigurationError: The trainer works in a way in which that cannot be done.
     """
     if hasattr(trainer, _HOOK):
         return
-    if hasattr(trainer, "_calculate_rewards"):
-        setattr(trainer, _HOOK, BatchScoring(trainer, takes_out=takes_out, stops=stops))
-    elif hasattr(trainer, "_score_group"):
+    if hasattr(trainer, "_score_group"):
         setattr(trainer, _HOOK, GroupScoring(trainer))
+        return
+    require_internals(trainer, ("_calculate_rewards", "_generate"), _LEAVE_OUT)
+    setattr(trainer, _HOOK, BatchScoring(trainer, takes_out=takes_out, stops=stops))
 
 
 class BatchScoring:
@@ -78,8 +87,9 @@ class BatchScoring:
         generated: Any = _stock(self._trainer)._generate(self._trainer, prompts)
         if not self._checked:
             self._checked = True
-            require_tools_in_prompts(self._trainer, self._trainer.environments or (), generated[0])
+            self._check(generated[0])
         finish_all(self._trainer.environments or ())
+        log_figures(self._trainer, self._trainer.environments or ())
         lost = lost_flags(self._trainer.environments, {})
         if lost is None or not any(lost):
             return generated
@@ -87,6 +97,23 @@ class BatchScoring:
         mask: list[list[int]] = given or [[1] * len(ids) for ids in completion_ids]
         mask = [[0] * len(row) if is_lost else row for row, is_lost in zip(mask, lost, strict=True)]
         return prompt_ids, completion_ids, mask, *others
+
+    def _check(self, prompt_ids: Sequence[Sequence[int]]) -> None:
+        """Check, once there is something to see, that the trainer is as it was when this was written."""
+        require_internals(self._trainer, ("accelerator", "environments", "reward_func_names"), _LEAVE_OUT)
+        if missing := missing_in(self._trainer, (*_TEMPLATE, "_is_vlm", "_log_metric")):
+            logger.warning(
+                "TRL %s is unknown, and its trainer has no %s: whether the model is shown the tools is not checked, "
+                "and envport's figures may be missing from the metrics",
+                trl_version(),
+                ", ".join(map(repr, missing)),
+            )
+        if not missing_in(self._trainer, _TEMPLATE):
+            require_tools_in_prompts(self._trainer, self._trainer.environments or (), prompt_ids)
+
+    def _log(self, name: str, value: float) -> None:
+        if hasattr(self._trainer, "_log_metric"):
+            self._trainer._log_metric(name, value)
 
     def _calculate_rewards(self, inputs: Any, prompts: list[Any], completions: list[Any], completion_ids: Any) -> Any:
         """The rewards of all processes: a tensor of episodes x functions, NaN where a function gave none."""
@@ -100,7 +127,7 @@ class BatchScoring:
         rewards: Any = _stock(trainer)._calculate_rewards(trainer, inputs, prompts, completions, completion_ids)
         columns = {LOST_COLUMN: [row[LOST_COLUMN] for row in inputs]} if inputs and LOST_COLUMN in inputs[0] else {}
         lost = lost_flags(trainer.environments, columns) or [False] * len(inputs)
-        trainer._log_metric(LOST_METRIC, sum(lost) / max(1, len(lost)))
+        self._log(LOST_METRIC, sum(lost) / max(1, len(lost)))
         everywhere = trainer.accelerator.gather(rewards.new_tensor(lost)).bool()
         if trainer.model.training:
             outage_callback_of(trainer, stops=self._stops).count(float(everywhere.float().mean()))
@@ -124,8 +151,8 @@ class BatchScoring:
     def _log_tools(self, inputs: Sequence[dict[str, Any]]) -> None:
         """Log what TRL logs for its own tool loop only."""
         calls, failures = (sum(row[column] for row in inputs) for column in ("tool_calls", "tool_failures"))
-        self._trainer._log_metric("tools/call_frequency", calls / max(1, len(inputs)))
-        self._trainer._log_metric("tools/failure_frequency", failures / max(1, calls))
+        self._log("tools/call_frequency", calls / max(1, len(inputs)))
+        self._log("tools/failure_frequency", failures / max(1, calls))
 
 
 class GroupScoring:
@@ -176,7 +203,9 @@ def _named(names: Sequence[str]) -> str:
 
 def _warn_of_control_tokens(trainer: Any) -> None:
     # With a processor for images, transformers refuses the option.
-    if "sanitize_control_tokens" not in trainer.chat_template_kwargs and not trainer._is_vlm:
+    if missing_in(trainer, ("_is_vlm", "chat_template_kwargs")) or trainer._is_vlm:
+        return
+    if "sanitize_control_tokens" not in trainer.chat_template_kwargs:
         _warn_once_of_control_tokens()
 
 

@@ -4,42 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from envport.errors import ConfigurationError, UnknownTask
 from envport.types import EnvironmentInfo, Task
 from envport_bridges.rollouts.backend import RolloutTarget
 from envport_bridges.rollouts.connection import Connection, connect
-from envport_bridges.trl.ahead import OpeningPlan
 from envport_bridges.trl.factory import EnvironmentFactory
 from envport_bridges.trl.listings import ENVIRONMENT_COLUMN, ReadTasks
-from envport_bridges.trl.lost import without_lost
 from envport_bridges.trl.outage import OnOutage, stops_at
-from envport_bridges.trl.rewards import episode_reward
-from envport_bridges.trl.rows import dataset_of, row_of, seed_of
+from envport_bridges.trl.rows import row_of, seed_of
+from envport_bridges.trl.trainable import Factories, Trainable
 
 if TYPE_CHECKING:
     from envport_bridges.trl.rehearsal import Rehearsal
-    from envport_bridges.trl.rollout import EpisodeRollout
 
-__all__ = ["Combination", "EnvironmentSpec", "combine"]
+__all__ = ["EnvironmentSpec"]
 
 _DEFAULT_ROWS = 256
 _MOST_ROWS = 1_000_000
 _PAGE = 500
 
-Factories: TypeAlias = EnvironmentFactory | dict[str, EnvironmentFactory]
-"""What TRL takes: a factory, or factories by the names in the column `environment`."""
 
-RewardFunction = Callable[..., Any]
-"""A reward function as TRL takes it, sync or async."""
-
-
-class EnvironmentSpec:
+class EnvironmentSpec(Trainable):
     """An environment to train on.
 
     Args:
@@ -130,16 +120,6 @@ class EnvironmentSpec:
     def _connection(self) -> Connection:
         return connect(self.target)
 
-    @cached_property
-    def train_dataset(self) -> Any:
-        """The rows as a `datasets.Dataset`: `prompt`, `seed`, and `split`, `task_index`, `task_id` and the task's
-        metadata where there are tasks; `environment` where these have tools of their own.
-
-        Raises:
-            UnknownTask: There is no such split or index.
-        """
-        return dataset_of(self.rows)
-
     def eval_dataset(self, split: str | None = None, num_tasks: int | None = None) -> Any:
         """Rows of another split, for `GRPOTrainer(eval_dataset=...)`. The same factory plays them.
 
@@ -151,11 +131,16 @@ class EnvironmentSpec:
             UnknownTask: There is no such split.
             ConfigurationError: Its tasks have tools that no task of the training rows has.
         """
-        other = copy(self)
-        for name in ("rows", "train_dataset", "_chosen"):
-            vars(other).pop(name, None)
-        other._split, other._num_tasks, other._indices = split or self._split, num_tasks, None
-        other._seed = self._seed if split not in (None, self._split) else self._seed + 1
+        return self.for_evaluation(split, num_tasks).train_dataset
+
+    def for_evaluation(self, split: str | None, num_tasks: int | None) -> EnvironmentSpec:
+        """A specification of the rows that `eval_dataset` gives; see there."""
+        other = self._changed(
+            _split=split or self._split,
+            _num_tasks=num_tasks,
+            _indices=None,
+            _seed=self._seed if split not in (None, self._split) else self._seed + 1,
+        )
         if self.info.tools_vary:
             known = {row[ENVIRONMENT_COLUMN] for row in self.rows}
             if unknown := {row[ENVIRONMENT_COLUMN] for row in other.rows} - known:
@@ -163,7 +148,24 @@ class EnvironmentSpec:
                     f"tasks of split {other._split!r} have tools that no training task has ({', '.join(unknown)}): the "
                     "trainer knows the listings of its training rows only"
                 )
-        return other.train_dataset
+        return other
+
+    def with_rows(self, count: int) -> EnvironmentSpec:
+        """The same with another number of rows: beyond the number of tasks, they come again with other seeds.
+
+        Args:
+            count: How many rows, at least 1.
+        """
+        if self._indices is None:
+            return self._changed(_num_tasks=count)
+        return self._changed(_indices=[self._indices[place % len(self._indices)] for place in range(count)])
+
+    def _changed(self, **attributes: Any) -> EnvironmentSpec:
+        other = copy(self)
+        for name in ("rows", "train_dataset", "rollout_func", "rollout_dataset", "_chosen"):
+            vars(other).pop(name, None)
+        vars(other).update(attributes)
+        return other
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -235,23 +237,6 @@ class EnvironmentSpec:
         """The same for `AsyncGRPOTrainer`: async tools, and instances that own their reward. Pass no `reward_funcs`."""
         return self._factories(asynchronous=True, scored=True)
 
-    def opened_ahead(self, num_generations: int, episodes: int = 64) -> Any:
-        """The same, with the next episodes of `train_dataset` open before `AsyncGRPOTrainer` asks for them.
-
-        Args:
-            num_generations: As the trainer's configuration has it.
-            episodes: How many episodes to keep open ahead.
-        """
-        factories: Factories = self.async_environment_factory
-        if isinstance(factories, EnvironmentFactory):
-            return dataclasses.replace(factories, plan=OpeningPlan.of(self.rows, num_generations, episodes))
-        planned: dict[str, EnvironmentFactory] = {}
-        for name, factory in factories.items():
-            rows = [row for row in self.rows if row[ENVIRONMENT_COLUMN] == name]
-            share = max(1, episodes * len(rows) // len(self.rows))
-            planned[name] = dataclasses.replace(factory, plan=OpeningPlan.of(rows, num_generations, share))
-        return planned
-
     def _factories(self, *, asynchronous: bool, scored: bool) -> Factories:
         factory = EnvironmentFactory(
             self.target,
@@ -295,55 +280,10 @@ class EnvironmentSpec:
             seed=seed,
         )
 
-    @cached_property
-    def rollout_func(self) -> EpisodeRollout:
-        """For those who use TRL's `rollout_func`: stops where the episode is over. Train it on `rollout_dataset`."""
-        from envport_bridges.trl.rollout import EpisodeRollout
-
-        factories: Factories = self.environment_factory
-        return EpisodeRollout({None: factories} if isinstance(factories, EnvironmentFactory) else factories, self.rows)
-
-    @cached_property
-    def rollout_dataset(self) -> Any:
-        """`train_dataset` for `rollout_func`: TRL hands it the prompts alone, so each prompt names its row."""
-        from envport_bridges.trl.rollout import ROW
-
-        return dataset_of(
-            [
-                row | {"prompt": [*row["prompt"][:-1], {**row["prompt"][-1], ROW: number}]}
-                for number, row in enumerate(self.rows)
-            ]
-        )
-
     @property
-    def callbacks(self) -> list[Any]:
-        """For `AsyncGRPOTrainer(callbacks=...)`: stops a run whose episodes are mostly lost, as `on_outage` says.
-
-        The other trainers do so by themselves.
-        """
-        from envport_bridges.trl.outage_callback import OutageCallback
-
-        return [OutageCallback(stops=self._stops)]
-
-    @property
-    def reward_funcs(self) -> list[RewardFunction]:
-        """The default reward: what the environment gave. Empty if the environments own their reward."""
-        return [] if self.get_reward else [episode_reward]
-
-    def rewards(self, *functions: RewardFunction) -> list[RewardFunction]:
-        """The default reward and reward functions of your own, all of which leave lost episodes out.
-
-        Args:
-            *functions: Reward functions as TRL takes them, sync or async. They need not know of lost episodes: what
-                they give for one is replaced by `None`.
-
-        Returns:
-            What `GRPOTrainer(reward_funcs=...)` takes.
-
-        Raises:
-            ConfigurationError: One of them is a reward model, which cannot be wrapped.
-        """
-        return [*self.reward_funcs, *map(without_lost, functions)]
+    def scored_by_environments(self) -> bool:
+        """Whether the environments own their reward."""
+        return self.get_reward
 
 
 def _checked(indices: Sequence[int]) -> list[int]:
@@ -353,78 +293,3 @@ def _checked(indices: Sequence[int]) -> list[int]:
     if wrong := [index for index in given if not isinstance(index, int) or isinstance(index, bool)]:  # pyright: ignore
         raise ConfigurationError(f"indices holds {wrong[0]!r}; it has to hold integers, as in indices=[0, 5]")
     return given
-
-
-class Combination:
-    """Several environments to train on at once; made by `combine`."""
-
-    def __init__(self, specs: Mapping[str, EnvironmentSpec]):
-        if not specs:
-            raise ConfigurationError("there is nothing to combine")
-        if len({spec.get_reward for spec in specs.values()}) > 1:
-            raise ConfigurationError("either all of the environments own their reward (get_reward), or none")
-        if len({spec.on_outage for spec in specs.values()}) > 1:
-            raise ConfigurationError("all of the environments need the same on_outage: one run does one thing")
-        self._specs = dict(specs)
-
-    @cached_property
-    def train_dataset(self) -> Any:
-        """The rows of all of them, mixed, with a column `environment` that names whose each is."""
-        rows = [
-            {**row, ENVIRONMENT_COLUMN: _joined(name, row.get(ENVIRONMENT_COLUMN))}
-            for name, spec in self._specs.items()
-            for row in spec.rows
-        ]
-        random.Random(0).shuffle(rows)
-        return dataset_of(rows)
-
-    @property
-    def environment_factory(self) -> dict[str, EnvironmentFactory]:
-        """The factories by name."""
-        return _flat({name: spec.environment_factory for name, spec in self._specs.items()})
-
-    @property
-    def async_environment_factory(self) -> dict[str, EnvironmentFactory]:
-        """The factories for `AsyncGRPOTrainer` by name."""
-        return _flat({name: spec.async_environment_factory for name, spec in self._specs.items()})
-
-    @property
-    def callbacks(self) -> list[Any]:
-        """The callbacks for `AsyncGRPOTrainer`; see `EnvironmentSpec.callbacks`."""
-        return next(iter(self._specs.values())).callbacks
-
-    @property
-    def reward_funcs(self) -> list[RewardFunction]:
-        """The default reward: what the environments gave."""
-        return next(iter(self._specs.values())).reward_funcs
-
-    def rewards(self, *functions: RewardFunction) -> list[RewardFunction]:
-        """The default reward and reward functions of your own; see `EnvironmentSpec.rewards`."""
-        return next(iter(self._specs.values())).rewards(*functions)
-
-
-def _joined(name: str, own: str | None) -> str:
-    """The name of a factory in a combination."""
-    return name if own is None else f"{name}/{own}"
-
-
-def _flat(factories: Mapping[str, Factories]) -> dict[str, EnvironmentFactory]:
-    flat: dict[str, EnvironmentFactory] = {}
-    for name, found in factories.items():
-        if isinstance(found, EnvironmentFactory):
-            flat[name] = found
-        else:
-            flat |= {_joined(name, own): factory for own, factory in found.items()}
-    return flat
-
-
-def combine(specs: Mapping[str, EnvironmentSpec]) -> Combination:
-    """Train on several environments at once: each row's model sees the tools of its own environment only.
-
-    Args:
-        specs: The environments by the name that the column `environment` gives them.
-
-    Raises:
-        ConfigurationError: There are none, or only some own their reward.
-    """
-    return Combination(specs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -69,10 +69,27 @@ class ListedTool:
             annotated=annotate(description, schema, parameters),
         )
 
+    def require_names(self, positional: Sequence[Any]) -> None:
+        """Refuse arguments without names: a listing has no order of them.
+
+        Args:
+            positional: The arguments that were given without a name.
+
+        Raises:
+            TypeError: There are some.
+        """
+        if positional:
+            names = list(self.parameters.safe) or ["name"]
+            raise TypeError(
+                f"tool {self.name!r} takes its arguments by name: write {names[0]}={positional[0]!r}, not "
+                f"{positional[0]!r} alone; its arguments are: {', '.join(self.parameters.safe) or 'none'}"
+            )
+
     def placeholder(self) -> Callable[..., Any]:
         """A function that stands for the tool on the class, and is the tool where no explicit schema is taken."""
 
-        def method(environment: Any, /, **arguments: Any) -> Any:
+        def method(environment: Any, /, *positional: Any, **arguments: Any) -> Any:
+            self.require_names(positional)
             # What the caller left out is not sent: a default of the signature is none of the tool's.
             named = {self.parameters.original.get(name, name): value for name, value in arguments.items()}
             return cast("ToolCaller", vars(environment)["_player"]).call(self, named)
@@ -110,8 +127,9 @@ class ExplicitTool(dict[str, Any]):
         self._environment = environment
         self._player: ToolCaller = vars(environment)["_player"]
 
-    def __call__(self, /, **arguments: Any) -> Any:
+    def __call__(self, /, *positional: Any, **arguments: Any) -> Any:
         """Call the tool."""
+        self._definition.require_names(positional)
         return self._player.call(self._definition, arguments)
 
 
@@ -131,6 +149,7 @@ class AsyncExplicitTool(ExplicitTool):
         super().__init__(definition, environment)
         self.__annotations__ = {}
 
-    async def __call__(self, /, **arguments: Any) -> Any:
+    async def __call__(self, /, *positional: Any, **arguments: Any) -> Any:
         """Call the tool."""
+        self._definition.require_names(positional)
         return await self._player.call_async(self._definition, arguments)

@@ -8,85 +8,80 @@ loop is copied; where it is not the loop that this was written for, the trainer 
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import inspect
 import logging
-import textwrap
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
 from trl.trainer.grpo_trainer import GRPOTrainer
 
+from envport_bridges.trl.contract import trl_version
+from envport_bridges.trl.internals import loop_is_known, missing_in
 from envport_bridges.trl.play import Deferred, Play
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, play_of
 from envport_bridges.trl.rows import same_episode
 
-__all__ = ["ConcurrentGRPOTrainer", "loop_is_known"]
+__all__ = ["ConcurrentGRPOTrainer", "ConcurrentRollouts"]
 
 logger = logging.getLogger(__name__)
 
-_LOOP = ("_tool_call_loop", "_get_tool_suffix_ids")
-_KNOWN_LOOPS = {
-    "b526b5248bd24a47986db1a61890a14f": "TRL 1.16.0",
-}
-"""Fingerprints of the loops that this was written for and tested with."""
-
-
-def fingerprint_of_loop(trainer_class: type[Any]) -> str:
-    """What the loop of a trainer class is known by: its code, without comments and formatting."""
-    sources = (textwrap.dedent(inspect.getsource(getattr(trainer_class, name))) for name in _LOOP)
-    return hashlib.sha256("\n".join(ast.dump(ast.parse(source)) for source in sources).encode()).hexdigest()[:32]
-
-
-def loop_is_known(trainer_class: type[Any] = GRPOTrainer) -> bool:
-    """Whether the tool loop of a trainer class is one that this was written for."""
-    try:
-        return fingerprint_of_loop(trainer_class) in _KNOWN_LOOPS
-    except (AttributeError, OSError, TypeError, SyntaxError):
-        return False
+_NEEDED = (
+    "_environment_pool",
+    "_is_vlm",
+    "_multi_environment",
+    "_tokenizer",
+    "data_collator",
+    "environment_factories",
+    "environments",
+    "max_completion_length",
+)
+"""Attributes of a `GRPOTrainer` without which rollouts are not played side by side."""
 
 
 # TRL's own annotations are partial, and its internals have none.
-_Stock = cast("Any", GRPOTrainer)
+_Trainer = cast("Any", object)
 
 
-class ConcurrentGRPOTrainer(_Stock):
-    """`GRPOTrainer` whose environments are reset and called side by side.
+class ConcurrentRollouts(_Trainer):
+    """Plays the rollouts of a trainer side by side: `class MyTrainer(ConcurrentRollouts, GMPOTrainer)`.
 
-    Takes what `GRPOTrainer` takes. Up to the end of each episode, where it stops, it gives the same token ids, masks,
-    advantages and counts. Calls of one rollout stay in order. Vision models and a TRL with another loop get the stock
-    behaviour, said once in the log. Control tokens in what environments show are text, unless `chat_template_kwargs`
-    says otherwise. Episodes that were lost to faults are in neither the advantages nor the loss, whatever reward
-    functions there are.
+    For `GRPOTrainer` and what inherits from it. Up to the end of each episode, where it stops, it gives the same token
+    ids, masks, advantages and counts. Calls of one rollout stay in order. Vision models, and a TRL that works in
+    another way, get the trainer's own behaviour, said once in the log. Control tokens in what environments show are
+    text, unless `chat_template_kwargs` says otherwise. Episodes that were lost to faults are in neither the advantages
+    nor the loss, whatever reward functions there are.
     """
 
     takes_lost_out = True
 
     def __init__(self, *args: Any, **kwargs: Any):
+        self._side_by_side = False
+        self._coming: Sequence[Mapping[str, Any]] | None = None
         stock: Any = super()
         stock.__init__(*args, **kwargs)
         # What an environment shows is data, whatever it looks like. An option that was given is kept. With a processor
         # for images, transformers refuses the option: the trainer would stop at the first picture.
-        if not self._is_vlm:
+        if not missing_in(self, ("chat_template_kwargs", "_is_vlm")) and not self._is_vlm:
             given: dict[str, Any] = vars(self)["chat_template_kwargs"]
             self.chat_template_kwargs: dict[str, Any] = {"sanitize_control_tokens": True, **given}
-        self._side_by_side = self.environment_factories is not None
-        if self._side_by_side and not loop_is_known():
-            logger.warning(
-                "the tool loop of this TRL version is unknown: episodes are played one after another, not concurrently"
-            )
-            self._side_by_side = False
-        if self._side_by_side and self._is_vlm:
-            logger.info(
-                "a vision model needs the images at once: episodes are played one after another, not concurrently"
-            )
-            self._side_by_side = False
-        self._coming: Sequence[Mapping[str, Any]] | None = None
-        if self._side_by_side and not self.args.dataloader_num_workers:
-            self._collate = self.data_collator
-            self.data_collator = self._note_coming
+        if (why := self._why_in_turn()) is not None:
+            logger.warning("episodes are played one after another, not concurrently: %s", why)
+        elif self.environment_factories is not None:
+            self._side_by_side = True
+            if not self.args.dataloader_num_workers:
+                self._collate = self.data_collator
+                self.data_collator = self._note_coming
+
+    def _why_in_turn(self) -> str | None:
+        """What keeps the rollouts of environments from being played side by side."""
+        if missing := missing_in(self, _NEEDED):
+            return f"TRL {trl_version()} is unknown, and its trainer has no attribute {missing[0]!r}"
+        classes = type(self).__mro__
+        if not loop_is_known(classes[classes.index(ConcurrentRollouts) + 1 :]):
+            return f"the tool loop of TRL {trl_version()} is unknown"
+        if self._is_vlm and self.environment_factories is not None:
+            return "a vision model needs the images at once"
+        return None
 
     def _note_coming(self, rows: Sequence[Mapping[str, Any]]) -> Any:
         # A loader makes a batch while the one before is being trained on, to know which one is the last.
@@ -97,16 +92,28 @@ class ConcurrentGRPOTrainer(_Stock):
         if not self._side_by_side:
             return self._stock_completions(inputs)
         coming, self._coming = self._coming, None
-        self._begin_episodes(inputs)
+        self._try_to_begin(inputs)
         completions = self._stock_completions(inputs)
         # Their rewards are known: while the model is updated, the next episodes are opened.
         if coming is not None and self.model.training and not _alike(coming, inputs):
-            self._begin_episodes(coming)
+            self._try_to_begin(coming)
         return completions
 
     def _stock_completions(self, inputs: Sequence[Mapping[str, Any]]) -> Any:
         stock: Any = super()
         return stock._generate_and_score_completions(inputs)
+
+    def _try_to_begin(self, inputs: Sequence[Mapping[str, Any]]) -> None:
+        try:
+            self._begin_episodes(inputs)
+        except (AttributeError, LookupError, TypeError):
+            # The stock code opens what was not opened here.
+            self._side_by_side = False
+            logger.warning(
+                "TRL %s keeps its environments in another way: episodes are played one after another from here on",
+                trl_version(),
+                exc_info=True,
+            )
 
     def _begin_episodes(self, inputs: Sequence[Mapping[str, Any]]) -> None:
         """Open the episodes of a batch, each by the instance that the stock code is about to reset with that row."""
@@ -170,3 +177,10 @@ def _deferred(plays: Sequence[Play]) -> Generator[None]:
     finally:
         for play in plays:
             play.deferring = False
+
+
+class ConcurrentGRPOTrainer(ConcurrentRollouts, cast("Any", GRPOTrainer)):
+    """`GRPOTrainer` whose environments are reset and called side by side; takes what `GRPOTrainer` takes.
+
+    See `ConcurrentRollouts`.
+    """

@@ -14,7 +14,6 @@ from typing import Any, cast
 import anyio
 import jsonschema
 from mcp.shared.tool_name_validation import validate_tool_name
-from referencing.jsonschema import EMPTY_REGISTRY
 
 from envport.checker.report import CheckReport
 from envport.checker.trial import Trial, bounds_of, failure, told
@@ -24,6 +23,7 @@ from envport.environment import Environment
 from envport.errors import InvalidEnvironment, InvalidRequest, WorkerLost
 from envport.registry import load
 from envport.runtimes import limits_kept_by, runtime_for
+from envport.tools.dialects import check_schema, validator_of
 from envport.tools.schema import ToolSpec, tools_of
 from envport.types import Task
 
@@ -260,7 +260,7 @@ def _check_tool(tool: ToolSpec, report: CheckReport) -> None:
 
 def _check_schema(where: str, schema: dict[str, Any], report: CheckReport) -> None:
     try:
-        jsonschema.Draft202012Validator.check_schema(schema)
+        check_schema(schema)
     except jsonschema.SchemaError as error:
         report.error("schema", f"{where} is not valid JSON Schema 2020-12: {error.message}")
     if schema.get("type") != "object":
@@ -270,9 +270,7 @@ def _check_schema(where: str, schema: dict[str, Any], report: CheckReport) -> No
 def _check_default(where: str, part: Any, root: dict[str, Any], report: CheckReport) -> None:
     if isinstance(part, dict) and "default" in part:
         part = cast("dict[str, Any]", part)
-        validator: Any = jsonschema.Draft202012Validator(
-            {**part, "$defs": root.get("$defs", {})}, registry=EMPTY_REGISTRY
-        )
+        validator = validator_of({**part, "$defs": root.get("$defs", {})})
         if not validator.is_valid(part["default"]):
             report.warning("default", f"{where} is {part['default']!r}, which its own schema refuses")
 

@@ -11,10 +11,8 @@ from random import Random
 from typing import Any
 
 import anyio
-import jsonschema
 from mcp_types import ContentBlock
 from pydantic import TypeAdapter, ValidationError
-from referencing.jsonschema import EMPTY_REGISTRY
 
 from envport.checker.report import CheckReport
 from envport.checker.watch import CheckWatch, OutOfTime
@@ -23,6 +21,7 @@ from envport.environment import Environment
 from envport.episodes import Limits
 from envport.errors import InvalidArguments, ToolError, WorkerLost
 from envport.runtimes import Bounds, StepResult, Worker, runtime_for
+from envport.tools.dialects import validator_of
 from envport.tools.sampling import ArgumentSampler
 from envport.tools.schema import ToolSpec
 from envport.types import LegalCall, Observation, Task
@@ -248,10 +247,9 @@ class Trial:
         except (ValueError, TypeError, ValidationError) as error:
             self._report.error("observation", f"{where}: an observation that MCP cannot carry: {error}")
             return
-        if tool is not None and tool.output_schema is not None:
-            validator: Any = jsonschema.Draft202012Validator(tool.output_schema, registry=EMPTY_REGISTRY)
-            if not validator.is_valid(observation.structured_content):
-                self._report.error("observation", f"{where}: the result is not what its output schema promises")
+        promised = tool.output_schema if tool is not None else None
+        if promised is not None and not validator_of(promised).is_valid(observation.structured_content):
+            self._report.error("observation", f"{where}: the result is not what its output schema promises")
 
     def _differs(self, what: str, one: Any, two: Any) -> None:
         self._report.error(

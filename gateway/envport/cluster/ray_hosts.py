@@ -19,7 +19,7 @@ from envport.runtimes import ProgressSink
 
 try:
     import ray as _untyped_ray
-    from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
+    from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError, RayTaskError
     from ray.util import list_named_actors
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError:
@@ -41,7 +41,7 @@ _UNAVAILABLE_SECONDS = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 # Concurrent calls in one host. Ray's default of 1,000 would add a hidden queue.
 _CONCURRENCY = 1_000_000
-_SETTINGS_SECONDS = 60.0
+_SETTINGS_SECONDS = 120.0
 _STATUS_SECONDS = 5.0
 _REACH_SECONDS = 5.0
 
@@ -90,7 +90,13 @@ class RayHosts:
             )
             .remote(settings)
         )
-        self._settings: ClusterSettings = ray.get(keeper.read.remote(), timeout=_SETTINGS_SECONDS)
+        try:
+            self._settings: ClusterSettings = ray.get(keeper.read.remote(), timeout=_SETTINGS_SECONDS)
+        except GetTimeoutError:
+            raise ConfigurationError(
+                f"the Ray cluster at {address} has not started the actor that keeps envport's settings within "
+                f"{_SETTINGS_SECONDS:g} s: see what keeps it from starting workers (ray status), and try again"
+            ) from None
         settings.require(self._settings, secret=secret_given)
         self._look()
 

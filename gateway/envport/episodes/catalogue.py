@@ -24,6 +24,7 @@ def environment_info(
         mcp_url: Where players start episodes of it, if it is served.
         replicated: Whether the limits are those of one of several hosts.
     """
+    bounds = limits.bounds(spec)
     return EnvironmentInfo(
         name=spec.name,
         version=spec.cls.version,
@@ -36,10 +37,17 @@ def environment_info(
             max_episodes=limits.episodes(spec),
             places=None if replicated else limits.places(spec),
             idle_seconds=limits.idle_seconds,
+            max_seconds=limits.seconds(spec),
+            call_seconds=bounds.call_seconds,
+            score_seconds=bounds.score_seconds,
+            memory_mb=bounds.memory_mb,
+            cpu_seconds=bounds.cpu_seconds,
+            max_processes=bounds.max_processes,
         ),
         reward=spec.cls.reward,
         scored=spec.scored,
         fingerprint=spec.fingerprint,
+        source_fingerprint=spec.source_fingerprint,
         tools=spec.listing,
         tools_vary=spec.tools_vary,
         mcp_url=mcp_url,

@@ -8,8 +8,6 @@ from functools import partial
 from typing import Any, cast
 
 import mcp_types as types
-from jsonschema import Draft202012Validator
-from jsonschema.protocols import Validator
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
@@ -32,6 +30,7 @@ from envport.mcp.progress import playing, receiving
 from envport.mcp.results import opening_blocks, prompt_messages, tool_error, tool_result
 from envport.telemetry.mcp_server import WhenTraced
 from envport.tools.arguments import schema_problems
+from envport.tools.dialects import validator_of
 from envport.tools.toolset import EPISODE_ID, START_EPISODE, Toolset
 from envport.types import Choice
 
@@ -230,7 +229,7 @@ class SharedServer(_EnvironmentServer):
         self._idle_seconds = table.limits.idle_seconds
         self._sessions = SessionEpisodes()
         start = _start_episode(spec, self._idle_seconds)
-        self._start_schema: Validator = Draft202012Validator(start["inputSchema"])
+        self._start_schema = validator_of(start["inputSchema"])
         self.tools = [start, *(_with_episode_id(tool) for tool in spec.listing)]
         super().__init__()
 

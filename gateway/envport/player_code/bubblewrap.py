@@ -5,8 +5,6 @@ from __future__ import annotations
 import glob
 import json
 import os
-import random
-import shutil
 import socket
 import subprocess
 import sys
@@ -16,12 +14,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from envport.errors import ConfigurationError
 from envport.player_code import warden
+from envport.sandboxing import find_bubblewrap, shown, system_folders, unused_user
 
 __all__ = ["VARIABLES", "PlayerLimits", "start"]
 
-_SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")
 VARIABLES = {
     "PATH": f"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{sys.base_prefix}/bin",
@@ -32,10 +29,6 @@ VARIABLES = {
 }
 """Environment variables that the code sees. Nothing of this process's own is among them."""
 _TMP_SHARE, _SHM_SHARE = 4, 4
-_SET_ID_CAPABILITIES = 0b1100_0000
-_SYS_ADMIN_CAPABILITY = 1 << 21
-_MOST_USERS = 2**31
-_FEWEST_USERS = 65_536
 _MOST_OUTPUT = 16 * 2**20
 
 
@@ -79,14 +72,8 @@ def start(
         ConfigurationError: This system cannot run it; the message says what to install or allow.
         ValueError: Something that is to be readable does not exist.
     """
-    if sys.platform != "linux":
-        raise ConfigurationError("code of the player needs Linux, where bubblewrap runs it in a sandbox")
-    bwrap = shutil.which("bwrap")
-    if bwrap is None:
-        raise ConfigurationError(
-            "code of the player needs bubblewrap, which is not installed: apt-get install bubblewrap"
-        )
-    user = _own_user()
+    bwrap = find_bubblewrap("code of the player")
+    user = unused_user()
     settings = {
         "user": user,
         "memory": int(limits.memory_mb * 2**20),
@@ -115,22 +102,6 @@ def _source() -> str:
     return Path(warden.__file__).read_text("utf-8")
 
 
-def _own_user() -> int | None:
-    """A user id that nobody else has, if this process may take one; else the code runs as this process's user."""
-    held = int(_status("CapEff"), 16)
-    if os.geteuid() != 0 or not held & _SYS_ADMIN_CAPABILITY or held & _SET_ID_CAPABILITIES != _SET_ID_CAPABILITIES:
-        return None
-    with open("/proc/self/uid_map", encoding="ascii") as file:
-        most = min(_MOST_USERS, max(sum(map(int, line.split()[::2])) for line in file))
-    # In a user namespace, there may be no other users.
-    return random.SystemRandom().randrange(most // 2, most - 2) if most >= _FEWEST_USERS else None
-
-
-def _status(field: str) -> str:
-    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        return next(line.split()[1] for line in file if line.startswith(f"{field}:"))
-
-
 def _namespaces(user: int | None) -> Iterator[str]:
     yield from ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
     yield from ("--hostname", "sandbox", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--clearenv")
@@ -141,24 +112,19 @@ def _namespaces(user: int | None) -> Iterator[str]:
 
 
 def _root(limits: PlayerLimits, readable: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
-    yield from ("--ro-bind", "/usr", "/usr")
-    for name in _SYSTEM:
-        if os.path.islink(f"/{name}"):
-            yield from ("--symlink", os.readlink(f"/{name}"), f"/{name}")
-        else:
-            yield from ("--ro-bind-try", f"/{name}", f"/{name}")
+    yield from system_folders()
     yield from ("--perms", "0755", "--dir", "/etc")
     for name in _ETC:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     if not _within(sys.base_prefix, ["/usr"]):
-        yield from _shown(sys.base_prefix)
+        yield from shown(sys.base_prefix)
     for path in _hidden():
         yield from ("--tmpfs", path, "--remount-ro", path)
     for path in readable:
-        shown = os.path.abspath(os.path.expanduser(path))
-        if not os.path.exists(shown):
-            raise ValueError(f"the code of the player is to read {shown}, which does not exist")
-        yield from _shown(shown)
+        there = os.path.abspath(os.path.expanduser(path))
+        if not os.path.exists(there):
+            raise ValueError(f"the code of the player is to read {there}, which does not exist")
+        yield from shown(there)
     disk = int(limits.disk_mb * 2**20)
     yield from ("--proc", "/proc", "--bind", "/proc/sys/user", "/proc/sys/user", "--dev", "/dev")
     yield from ("--perms", "1777", "--size", f"{disk // _SHM_SHARE}", "--tmpfs", "/dev/shm", "--remount-ro", "/dev")
@@ -167,20 +133,13 @@ def _root(limits: PlayerLimits, readable: Sequence[str | os.PathLike[str]]) -> I
     yield from ("--remount-ro", "/")
 
 
-def _shown(path: str) -> Iterator[str]:
-    # Bubblewrap closes the folders above to others where this machine does, and the code runs as somebody else.
-    for folder in reversed(Path(path).parents[:-1]):
-        yield from ("--perms", "0755", "--dir", str(folder))
-    yield from ("--ro-bind", path, path)
-
-
 def _hidden() -> list[str]:
     """Folders with installed packages, which are the environment's and not the player's: answers may be in them."""
-    shown = ["/usr", sys.base_prefix]
-    found = {path for prefix in (*shown, "/usr/local") for path in glob.glob(f"{prefix}/lib*/python*/*-packages")}
+    seen = ["/usr", sys.base_prefix]
+    found = {path for prefix in (*seen, "/usr/local") for path in glob.glob(f"{prefix}/lib*/python*/*-packages")}
     library = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     for path in map(os.path.abspath, sys.path):
-        if os.path.isdir(path) and _within(path, shown) and path not in library and path not in shown:
+        if os.path.isdir(path) and _within(path, seen) and path not in library and path not in seen:
             found.add(path)
     found = {path for path in map(os.path.realpath, found) if not path.endswith("/lib-dynload")}
     return sorted(path for path in found if not _within(path, found - {path}))

@@ -13,22 +13,15 @@ from typing import Any, cast
 from envport.errors import ConfigurationError
 from envport.player_code.bubblewrap import PlayerLimits, start
 from envport.player_code.warden import length_of
+from envport.sandboxing import ADVICE
 
-__all__ = ["ADVICE", "START_SECONDS", "Readable", "exchange", "started"]
+__all__ = ["START_SECONDS", "Readable", "exchange", "started"]
 
 Readable = Sequence[str | os.PathLike[str]]
 """Files and folders of this machine."""
 
 START_SECONDS = 30.0
 """Seconds that a sandbox may take to start."""
-
-ADVICE = (
-    "Allow namespaces: sysctl user.max_user_namespaces above 0 and, where they exist, "
-    "kernel.unprivileged_userns_clone=1 and kernel.apparmor_restrict_unprivileged_userns=0. In Docker: --cap-add "
-    "SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt "
-    "systempaths=unconfined. It takes bubblewrap 0.7 or newer."
-)
-"""What to allow where sandboxes cannot be made."""
 
 
 def started(limits: PlayerLimits, readable: Readable) -> tuple[socket.socket, subprocess.Popen[bytes]]:

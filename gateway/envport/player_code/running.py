@@ -12,9 +12,10 @@ import anyio.to_thread
 
 from envport.errors import ConfigurationError, UpstreamLost
 from envport.player_code.bubblewrap import PlayerLimits
-from envport.player_code.channel import ADVICE, START_SECONDS, Readable
+from envport.player_code.channel import START_SECONDS, Readable
 from envport.player_code.result import PlayerRun
 from envport.player_code.workspace import DEFAULT_SECONDS, Files, Hooks, Workspace
+from envport.sandboxing import ADVICE
 
 __all__ = ["PlayerCode", "require_player_code"]
 

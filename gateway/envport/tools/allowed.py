@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from envport.tools.dialects import with_exclusive_bounds
+
 __all__ = ["cut", "describe_allowed", "listed", "show"]
 
 _LONGEST_VALUE = 80
@@ -58,7 +60,9 @@ def _allowed(schema: Any, root: Mapping[str, Any], depth: int) -> str:
     schema = cast("Mapping[str, Any]", schema)
     if "$ref" in schema:
         name = str(schema["$ref"]).rsplit("/", 1)[-1]
-        target = cast("Mapping[str, Mapping[str, Any]]", root.get("$defs", {})).get(name)
+        # Dialects before 2019-09 call them `definitions`.
+        kept = cast("Mapping[str, Mapping[str, Any]]", root.get("$defs") or root.get("definitions") or {})
+        target = kept.get(name)
         return _describe(target, root, depth) if target is not None else "valid"
     return _describe(schema, root, depth)
 
@@ -71,12 +75,11 @@ def _describe(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) ->
     for key in ("anyOf", "oneOf"):
         if key in schema:
             return listed((_allowed(choice, root, depth - 1) for choice in schema[key]), " or ")
-    kind = schema.get("type", "any JSON value")
+    bounds = _bounds(schema, root, depth - 1)
+    kind = schema.get("type", "value" if bounds else "JSON value")
     words = " or ".join(map(str, cast("list[Any]", kind))) if isinstance(kind, list) else str(kind)
     article = "an" if words[0] in "aeiou" else "a"
-    return " ".join(
-        [f"{article} {words}" if words[0] != "n" or words == "number" else words, *_bounds(schema, root, depth - 1)]
-    )
+    return " ".join([f"{article} {words}" if words[0] != "n" or words == "number" else words, *bounds])
 
 
 _BOUNDS = {
@@ -98,6 +101,7 @@ DESCRIBED = {"type", "const", "enum", "anyOf", "oneOf", *_BOUNDS}
 
 
 def _bounds(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> list[str]:
+    schema = with_exclusive_bounds(schema)
     words = [said.format(schema[key]) for key, said in _BOUNDS.items() if key in schema]
     if isinstance(values := schema.get("additionalProperties"), Mapping) and values:
         words.append(f"whose values are each {_allowed(values, root, depth)}")

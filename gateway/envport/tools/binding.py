@@ -8,29 +8,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, cast
 
-from jsonschema import validators
 from jsonschema.protocols import Validator
 from pydantic import BaseModel, ValidationError
-from referencing.jsonschema import EMPTY_REGISTRY
 
 from envport.errors import InvalidArguments
 from envport.tools.allowed import describe_allowed, listed
 from envport.tools.arguments import describe_problems, schema_problems
+from envport.tools.dialects import validator_of
 
 __all__ = ["Binder", "ModelBinder", "SchemaBinder"]
 
 # Explaining more problems than this would block the event loop for seconds.
 _MOST_EXPLAINED = 1_000
-
-
-def _no_errors(*_: Any) -> None:
-    """Check nothing."""
-
-
-_extend: Any = validators.extend  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-_WITHOUT_PATTERNS: Any = _extend(
-    validators.Draft202012Validator, {"pattern": _no_errors, "patternProperties": _no_errors}
-)
 
 
 class Binder(Protocol):
@@ -94,7 +83,7 @@ class ModelBinder:
     @cached_property
     def _explainer(self) -> Validator:
         """Says in which part of the schema a value is wrong. Patterns are pydantic's, which no text can make slow."""
-        return _WITHOUT_PATTERNS(self.schema, registry=EMPTY_REGISTRY)
+        return validator_of(self.schema, patterns=False)
 
     def _in_short(self, arguments: Mapping[str, Any]) -> str:
         properties = cast("Mapping[str, Any]", self.schema["properties"])

@@ -7,11 +7,11 @@ import math
 import re
 import string
 from collections.abc import Mapping
+from decimal import Decimal
 from random import Random
 from typing import Any, cast
 
-from jsonschema import Draft202012Validator
-from referencing.jsonschema import EMPTY_REGISTRY
+from envport.tools.dialects import validator_of, with_exclusive_bounds
 
 __all__ = ["ArgumentSampler"]
 
@@ -45,8 +45,7 @@ class ArgumentSampler:
 
     def __init__(self, schema: Mapping[str, Any]):
         self._schema = dict(schema)
-        # An empty registry, so that no reference is fetched from the network.
-        self._validator: Any = Draft202012Validator(self._schema, registry=EMPTY_REGISTRY)
+        self._validator = validator_of(self._schema)
 
     def sample(self, rng: Random) -> dict[str, Any]:
         """Draw arguments.
@@ -56,8 +55,8 @@ class ArgumentSampler:
         """
         for _ in range(_ATTEMPTS):
             drawn = _Draw(self._schema, rng).value(self._schema, 0)
-            if isinstance(drawn, dict) and self._validator.is_valid(drawn):
-                return cast("dict[str, Any]", drawn)
+            if isinstance(drawn, dict) and self._validator.is_valid(arguments := cast("dict[str, Any]", drawn)):
+                return arguments
         raise ValueError(f"no arguments were found that this schema accepts: {self._schema}")
 
     def accepts(self, arguments: Mapping[str, Any]) -> bool:
@@ -142,7 +141,10 @@ class _Draw:
 
     def _string(self, schema: dict[str, Any]) -> str:
         if "pattern" in schema:
-            return matching(schema["pattern"], self._rng)
+            try:
+                return matching(schema["pattern"], self._rng)
+            except re.error as error:
+                raise ValueError(f"no text can be drawn for the pattern {schema['pattern']!r}: {error}") from None
         if template := _FORMATS.get(schema.get("format", "")):
             rng = self._rng
             return template.format(
@@ -152,7 +154,8 @@ class _Draw:
         high = schema.get("maxLength", max(low, 8))
         return "".join(self._rng.choices(_LETTERS + " 0é", k=self._rng.randint(low, min(high, low + 8))))
 
-    def _bounds(self, schema: dict[str, Any], reach: float) -> tuple[float, float]:
+    def _bounds(self, schema: Mapping[str, Any], reach: float) -> tuple[float, float]:
+        schema = with_exclusive_bounds(schema)
         lows = [schema[key] for key in ("minimum", "exclusiveMinimum") if key in schema]
         highs = [schema[key] for key in ("maximum", "exclusiveMaximum") if key in schema]
         low = max(lows) if lows else (min(highs) if highs else 0) - reach
@@ -169,7 +172,9 @@ class _Draw:
     def _number(self, schema: dict[str, Any]) -> float:
         low, high = self._bounds(schema, 1000.0)
         if step := schema.get("multipleOf"):
-            return self._rng.randint(math.ceil(low / step), math.floor(high / step)) * step
+            times = self._rng.randint(math.ceil(low / step), math.floor(high / step))
+            # In floats, 3 x 0.1 is not 0.3.
+            return float(times * Decimal(repr(step)))
         return self._rng.choice([low, high, self._rng.uniform(low, high)])
 
     def _array(self, schema: dict[str, Any], depth: int) -> list[Any]:

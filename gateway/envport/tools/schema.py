@@ -26,21 +26,19 @@ from typing import (
 
 import jsonschema
 from griffe import Docstring, DocstringSectionKind, parse_google
-from jsonschema.validators import validator_for
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
-from referencing import Resource
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY
 from typing_extensions import is_typeddict
 
 from envport.environment import Environment, Progress, ToolDefinition, ToolHints, tool_hints
 from envport.errors import InvalidArguments, InvalidEnvironment
 from envport.tools.binding import Binder, ModelBinder, SchemaBinder
 from envport.tools.content import CONTENT_BLOCKS
+from envport.tools.dialects import check_schema, validator_of
+from envport.tools.references import dangling_reference, endless_reference
 from envport.tools.writable import why_unwritable
 from envport.types import Observation, Step
 
@@ -179,19 +177,12 @@ def from_definition(definition: ToolDefinition, environment: Environment) -> Too
         raise InvalidEnvironment(f"{where}: the schema of the arguments has to be of type object")
     schema.setdefault("type", "object")
     schema.setdefault("properties", {})
-    dialect: Any = validator_for(schema, default=jsonschema.Draft202012Validator)
-    try:
-        dialect.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise InvalidEnvironment(f"{where}: its schema is not valid JSON Schema: {error.message}") from None
-    if dangling := _dangling_reference(schema):
-        raise InvalidEnvironment(f"{where}: its schema refers to {dangling!r}, which is not within it")
+    _require_checkable(where, schema)
     return ToolSpec(
         name=definition.name,
         method=definition.method,
         input_schema=schema,
-        # Without this empty registry, jsonschema would fetch references from the network.
-        binder=SchemaBinder(dialect(schema, registry=EMPTY_REGISTRY), schema),
+        binder=SchemaBinder(validator_of(schema), schema),
         description=definition.description,
         output_schema=dict(definition.output_schema) if definition.output_schema is not None else None,
         hints=definition.hints,
@@ -200,25 +191,20 @@ def from_definition(definition: ToolDefinition, environment: Environment) -> Too
     )
 
 
-def _dangling_reference(schema: dict[str, Any]) -> str | None:
-    """A `$ref` that points outside the schema, or to nothing. References are never fetched."""
-    resource = Resource[Any].from_contents(schema, default_specification=DRAFT202012)
-    base = resource.id() or ""
-    resolver = EMPTY_REGISTRY.with_resource(base, resource).crawl().resolver(base)
-    left: list[Any] = [schema]
-    while left:
-        node = left.pop()
-        if isinstance(node, dict):
-            node = cast("dict[str, Any]", node)
-            left.extend(node.values())
-            if isinstance(reference := node.get("$ref"), str):
-                try:
-                    resolver.lookup(reference)
-                except Unresolvable:
-                    return reference
-        elif isinstance(node, list):
-            left.extend(cast("list[Any]", node))
-    return None
+def _require_checkable(where: str, schema: dict[str, Any]) -> None:
+    try:
+        check_schema(schema)
+        dangling, endless = dangling_reference(schema), endless_reference(schema)
+    except jsonschema.SchemaError as error:
+        raise InvalidEnvironment(f"{where}: its schema is not valid JSON Schema: {error.message}") from None
+    except RecursionError:
+        raise InvalidEnvironment(f"{where}: its schema is nested too deeply to be checked") from None
+    if dangling is not None:
+        raise InvalidEnvironment(f"{where}: its schema refers to {dangling!r}, which is not within it")
+    if endless is not None:
+        raise InvalidEnvironment(
+            f"{where}: its schema refers to {endless!r}, which leads back to itself: no value could ever be checked"
+        )
 
 
 class _Schema(GenerateJsonSchema):

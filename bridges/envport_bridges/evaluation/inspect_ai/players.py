@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -13,18 +14,24 @@ from inspect_ai.log import transcript
 from inspect_ai.model import ChatMessageTool, ChatMessageUser, ModelOutput, execute_tools, get_model
 from inspect_ai.solver import TaskState
 from inspect_ai.tool import ToolInfo
+from inspect_ai.util import LimitExceededError
 
 from envport.blocks import text_of
 from envport.client import AsyncClient
-from envport.errors import EnvportError, EpisodeOver, UnknownEpisode
+from envport.errors import ConfigurationError, EnvportError, EpisodeOver, UnknownEpisode
 from envport.types import LegalCall, OpenedEpisode
+from envport_bridges.evaluation.inspect_ai.calls import ShownSeat
 from envport_bridges.evaluation.inspect_ai.exact_tools import playable, shown, tool_content
 from envport_bridges.evaluation.players.agents import Agent, Mission
-from envport_bridges.evaluation.players.policies import View, load_policy, play_policy
+from envport_bridges.evaluation.players.policies import PolicyRaised, View, load_policy, play_policy
 from envport_bridges.evaluation.players.processes import Ended, run_bounded
+from envport_bridges.evaluation.players.rooms import Rooms
+from envport_bridges.evaluation.players.sandbox import AgentSandbox
 from envport_bridges.evaluation.players.seat import Seat
 
 __all__ = ["AgentPlayer", "Ending", "EpisodePlayer", "EpisodeToPlay", "ModelPlayer", "PolicyPlayer"]
+
+_MOST_OUTPUT = 400
 
 
 @dataclass(frozen=True)
@@ -66,10 +73,14 @@ class Ending:
     Attributes:
         reason: Text for people.
         refused: How many of its calls were refused, before or at the gateway; 0 if only the gateway knows.
+        broke: How its own program failed, if it did: an exception, or an exit code and the end of its output.
+        fault: Whether that is a fault of the player, which is never a success.
     """
 
     reason: str
     refused: int = 0
+    broke: str | None = None
+    fault: bool = False
 
 
 class EpisodePlayer(Protocol):
@@ -136,14 +147,21 @@ class PolicyPlayer:
 
     async def play(self, game: EpisodeToPlay, state: TaskState) -> Ending:
         """Let the policy play. Its random numbers depend on the seed and the epoch."""
-        async with Seat.at(game.opened.mcp_url, game.opened.token) as seat:
+        async with ShownSeat.at(game.opened.mcp_url, game.opened.token) as seat:
             first = "\n".join(map(text_of, game.opened.observation.content))
             rng = Random(f"{game.opened.seed}/{state.epoch}")
             view = View(game.environment, game.opened.prompt, seat.tools, first, rng)
-            reason = await play_policy(self._policy, view, seat, game.most_calls, game.legal_calls)
+            raised: PolicyRaised | None = None
+            try:
+                reason = await play_policy(self._policy, view, seat, game.most_calls, game.legal_calls)
+            except PolicyRaised as error:
+                if isinstance(error.__cause__, LimitExceededError):
+                    raise error.__cause__ from None
+                raised, reason = error, f"the policy raised {error}"
         calls = [f"{tool}({arguments}) -> {reply.text}" for (tool, arguments), reply in view.history]
         state.output = ModelOutput.from_content("policy", "\n".join(calls))
-        return Ending(reason, sum(reply.is_error for _, reply in view.history))
+        refused = sum(reply.is_error for _, reply in view.history)
+        return Ending(reason, refused, str(raised) if raised else None, raised is not None)
 
 
 class AgentPlayer:
@@ -152,39 +170,69 @@ class AgentPlayer:
     Args:
         command: A preset's name or a command line; see `Agent.named`.
         seconds: Its time limit for an episode.
+        sandbox: Whether it runs in a sandbox.
+        reads: Files and folders that it may read in its sandbox, beside its own and the system's.
+
+    Raises:
+        ConfigurationError: Sandboxes cannot be made here.
+        InvalidOption: The program is not installed, or a path of `reads` cannot be shown.
     """
 
-    def __init__(self, command: str, seconds: float):
+    def __init__(self, command: str, seconds: float, sandbox: bool = True, reads: Sequence[str] = ()):
         self._agent = Agent.named(command)
         self._seconds = seconds
+        self._sandbox = AgentSandbox(self._agent, reads) if sandbox else None
+        if self._sandbox is not None:
+            self._sandbox.require()
 
     async def play(self, game: EpisodeToPlay, state: TaskState) -> Ending:
         """Run the program in its own folder, and kill its remaining processes at the end."""
         # Ignore errors: an agent may leave files that cannot be deleted.
         with tempfile.TemporaryDirectory(prefix="envport-agent-", ignore_cleanup_errors=True) as root:
-            ended = await self._run(game, Path(root))
+            ended = await self._run(game, Rooms(Path(root)))
         transcript().info({"exit_code": ended.code, "output": ended.output}, source="agent")
         state.output = ModelOutput.from_content("agent", ended.output)
         if ended.code is None:
             return Ending(f"the agent was stopped after {self._seconds:g} seconds")
-        return Ending(f"the agent exited with {ended.code}")
+        last = ended.output.strip()[-_MOST_OUTPUT:]
+        broke = f"exit code {ended.code}. The end of its output: {last or '(none)'}" if ended.code else None
+        return Ending(f"the agent exited with {ended.code}", broke=broke)
 
-    async def _run(self, game: EpisodeToPlay, root: Path) -> Ended:
+    async def _run(self, game: EpisodeToPlay, rooms: Rooms) -> Ended:
         assert game.opened.token is not None
-        mission = Mission(game.opened.mcp_url, game.opened.token, game.text, root / "work", root / "notes")
+        mission = Mission(game.opened.mcp_url, game.opened.token, game.text, rooms.work, rooms.notes)
         self._agent.brief(mission)
+        words, variables = self._agent.words(mission), self._agent.variables(mission)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_keep_alive, game)
-            ended = await run_bounded(
-                self._agent.words(mission),
-                cwd=mission.folder,
-                env=self._agent.variables(mission),
-                seconds=self._seconds,
-                log=root / "output",
-            )
+            if self._sandbox is None:
+                ended = await self._supervised(words, variables, rooms)
+            else:
+                ended = await self._sandboxed(self._sandbox, words, variables, rooms)
             tasks.cancel_scope.cancel()
             return ended
         raise AssertionError("a task group that is left by a return")
+
+    async def _sandboxed(
+        self, sandbox: AgentSandbox, words: list[str], variables: dict[str, str], rooms: Rooms
+    ) -> Ended:
+        sandbox.prepare(rooms)
+        with (rooms.root / "status").open("w+b") as status:
+            command = sandbox.words(words, rooms, status.fileno())
+            ended = await self._supervised(command, variables | sandbox.variables, rooms, [status.fileno()])
+            status.seek(0)
+            made = sandbox.was_made(status.read())
+        if ended.code is not None and not made:
+            raise ConfigurationError(f"the sandbox of the agent could not be made: {ended.output[-_MOST_OUTPUT:]}")
+        return ended
+
+    async def _supervised(
+        self, words: list[str], variables: dict[str, str], rooms: Rooms, pass_fds: Sequence[int] = ()
+    ) -> Ended:
+        log = rooms.root / "output"
+        return await run_bounded(
+            words, cwd=rooms.work, env=variables, seconds=self._seconds, log=log, pass_fds=pass_fds
+        )
 
 
 async def _keep_alive(game: EpisodeToPlay) -> None:

@@ -8,11 +8,11 @@ from inspect_ai.scorer import Score, Scorer, Target, ci, mean, scorer, stderr
 from inspect_ai.solver import TaskState
 
 from envport.errors import EpisodeFailed
-from envport.types import EpisodeInfo
+from envport.types import EpisodeInfo, FaultOwner
 from envport_bridges.evaluation.gateways.place import Place
 from envport_bridges.evaluation.inspect_ai.dataset import CLUSTER
 from envport_bridges.evaluation.inspect_ai.naming import qualified
-from envport_bridges.evaluation.inspect_ai.solver import EPISODE, FAULT, REFUSED, STOPPED
+from envport_bridges.evaluation.inspect_ai.solver import BROKE, EPISODE, FAULT, OWN_FAULT, REFUSED, STOPPED, TEXTS
 
 __all__ = ["REWARD", "SUCCESS", "outcome"]
 
@@ -44,12 +44,13 @@ def outcome(env: str, success_at: float = 1.0) -> Scorer:
             why = f"not scored, because a fault says nothing about the player: {ended.message}"
             state.store.set(FAULT, fault)
             raise EpisodeFailed(why, fault)
+        fault = "player" if state.store.get(OWN_FAULT) else fault
         reward = info.reward if info.reward is not None else 0.0
         return Score(
             value={REWARD: reward, SUCCESS: float(reward >= success_at and fault is None)},
             answer=state.output.completion[-500:],
             explanation=_explanation(info, state),
-            metadata=_facts(info, state),
+            metadata=_facts(info, state, fault),
         )
 
     return score
@@ -62,10 +63,11 @@ def _explanation(info: EpisodeInfo, state: TaskState) -> str:
     return f"{how} Here, {state.store.get(STOPPED)}."
 
 
-def _facts(info: EpisodeInfo, state: TaskState) -> dict[str, Any]:
+def _facts(info: EpisodeInfo, state: TaskState, fault: FaultOwner | None) -> dict[str, Any]:
     return {
         "outcome": info.outcome.reason if info.outcome is not None else None,
-        "fault": info.outcome.fault if info.outcome is not None else None,
+        "fault": fault,
+        "broke": state.store.get(BROKE),
         "stopped": state.store.get(STOPPED),
         "steps": info.steps,
         "tool_errors": max(info.errors, state.store.get(REFUSED, 0)),
@@ -73,4 +75,5 @@ def _facts(info: EpisodeInfo, state: TaskState) -> dict[str, Any]:
         "seed": info.seed,
         "episode": info.episode_id,
         "fingerprint": info.fingerprint,
+        "texts": state.store.get(TEXTS),
     }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Sequence
 from contextlib import suppress
 
 import anyio
@@ -14,6 +17,8 @@ from envport.errors import AtCapacity, EnvportError, EpisodeFailed, InvalidOptio
 from envport.secrecy import hide_memory
 from envport.types import OpenedEpisode
 from envport_bridges.evaluation.gateways.place import Place
+from envport_bridges.evaluation.inspect_ai.calls import show_calls
+from envport_bridges.evaluation.inspect_ai.model_server import require_model_server
 from envport_bridges.evaluation.inspect_ai.naming import qualified
 from envport_bridges.evaluation.inspect_ai.players import (
     AgentPlayer,
@@ -23,13 +28,19 @@ from envport_bridges.evaluation.inspect_ai.players import (
     PolicyPlayer,
 )
 
-__all__ = ["EPISODE", "FAULT", "REFUSED", "STOPPED", "play"]
+__all__ = ["BROKE", "EPISODE", "FAULT", "OWN_FAULT", "REFUSED", "STOPPED", "TEXTS", "play"]
 
 EPISODE, STOPPED, REFUSED = "envport:episode", "envport:stopped", "envport:refused"
 """Keys in the sample's store: the episode's handle, why its player stopped, and how many calls were refused."""
 
 FAULT = "envport:fault"
 """Key in the sample's store: the owner of the fault to which the episode was lost."""
+
+BROKE, OWN_FAULT = "envport:broke", "envport:own_fault"
+"""Keys in the sample's store: how the player's own program failed, and whether that is a fault of the player."""
+
+TEXTS = "envport:texts"
+"""Key in the sample's store: the fingerprint of the prompt and the first observation."""
 
 _PATIENCE = 30
 
@@ -41,6 +52,8 @@ def play(
     agent: str | None = None,
     agent_seconds: float = 600.0,
     max_calls: int = 200,
+    sandbox: bool = True,
+    agent_reads: str | Sequence[str] = (),
 ) -> Solver:
     """Play an episode with the model, with a policy, or with a whole agent.
 
@@ -50,18 +63,25 @@ def play(
         agent: A preset's name or a command line; plays instead of the model.
         agent_seconds: Seconds that an agent has for an episode.
         max_calls: Calls after which a player is stopped.
+        sandbox: Whether an agent runs in a sandbox.
+        agent_reads: Files and folders that an agent may read there, beside its own and the system's.
     """
     if policy is not None and agent is not None:
         raise InvalidOption("a policy or an agent plays, not both")
     if max_calls < 1 or agent_seconds <= 0:
         raise InvalidOption("max_calls and agent_seconds have to be positive")
-    player: EpisodePlayer = ModelPlayer()
+    player: EpisodePlayer
     if policy is not None:
         player = PolicyPlayer(policy)
     elif agent is not None:
         Place.of(env).require_tokens()
         hide_memory()
-        player = AgentPlayer(agent, agent_seconds)
+        # Inspect's `-T` makes a list of several only.
+        reads = [agent_reads] if isinstance(agent_reads, str) else agent_reads
+        player = AgentPlayer(agent, agent_seconds, sandbox, reads)
+    else:
+        require_model_server()
+        player = ModelPlayer()
     return _Play(env, player, agent is not None, max_calls)
 
 
@@ -77,6 +97,7 @@ class _Play:
         async with place.control() as control:
             opened = await self._open(control, place, state)
             state.store.set(EPISODE, opened.episode_id)
+            state.store.set(TEXTS, _fingerprint(opened))
             state.store.set(STOPPED, "a limit was exceeded")
             try:
                 info = await control.environment(place.name)
@@ -84,9 +105,13 @@ class _Play:
                 ending = await self._player.play(game, state)
                 state.store.set(STOPPED, ending.reason)
                 state.store.set(REFUSED, ending.refused)
+                state.store.set(BROKE, ending.broke)
+                state.store.set(OWN_FAULT, ending.fault)
             finally:
                 with anyio.CancelScope(shield=True), suppress(EnvportError):
                     await control.finish(opened.episode_id)
+                    if isinstance(self._player, AgentPlayer):
+                        await show_calls(control, opened.episode_id)
         return state
 
     async def _open(self, control: AsyncClient, place: Place, state: TaskState) -> OpenedEpisode:
@@ -110,6 +135,12 @@ class _Play:
                     raise
                 await anyio.sleep(full.retry_after)
         raise AssertionError
+
+
+def _fingerprint(opened: OpenedEpisode) -> str:
+    """SHA-256 of what a player is shown before its first call."""
+    shown = [opened.prompt, opened.observation.model_dump(mode="json")]
+    return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
 
 
 def _labels(state: TaskState) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -14,10 +15,13 @@ from envport_bridges.evaluation.inspect_ai.naming import qualified
 from envport_bridges.evaluation.inspect_ai.scorer import outcome
 from envport_bridges.evaluation.inspect_ai.solver import play
 
-__all__ = ["IDENTITY", "episode"]
+__all__ = ["IDENTITY", "SANDBOXED", "episode"]
 
 IDENTITY = "envport"
 """Metadata key in the log for what was measured."""
+
+SANDBOXED = "envport:sandboxed"
+"""Metadata key in the log for whether the agent ran in a sandbox; `None` if no agent played."""
 
 
 @task(name=qualified("episode"))
@@ -31,6 +35,8 @@ def episode(
     agent: str | None = None,
     agent_seconds: float = 600.0,
     max_calls: int = 200,
+    sandbox: bool = True,
+    agent_reads: str | Sequence[str] = (),
 ) -> Task:
     """Play episodes of an environment.
 
@@ -45,19 +51,24 @@ def episode(
         agent: A preset's name or a command line; plays instead of the model.
         agent_seconds: Seconds that an agent has for an episode.
         max_calls: Calls after which a player is stopped.
+        sandbox: Whether an agent runs in a sandbox.
+        agent_reads: Files and folders that an agent may read there, beside its own and the system's.
     """
     place = Place.of(env)
     info = place.info()
     selection = Selection(split, num_tasks, seed)
     return Task(
         dataset=dataset(place, info, selection),
-        solver=play(env, policy, agent, agent_seconds, max_calls),
+        solver=play(env, policy, agent, agent_seconds, max_calls, sandbox, agent_reads),
         scorer=outcome(env, success_at),
         # A lost episode is not scored but counted, and the others go on.
         fail_on_error=False,
         name=info.name,
         version=info.version,
-        metadata={IDENTITY: _identity(info, selection, success_at, max_calls)},
+        metadata={
+            IDENTITY: _identity(info, selection, success_at, max_calls),
+            SANDBOXED: sandbox if agent is not None else None,
+        },
     )
 
 
@@ -74,4 +85,12 @@ def _identity(info: EnvironmentInfo, selection: Selection, success_at: float, ma
         "success_at": success_at,
         "max_calls": max_calls,
         "envport": version("envport"),
+        "source": info.source_fingerprint,
+        "limits": _limits(info),
     }
+
+
+def _limits(info: EnvironmentInfo) -> dict[str, Any] | None:
+    """The limits of an episode. A gateway of an older version does not tell them all."""
+    limits = info.limits
+    return limits.model_dump(exclude={"max_episodes", "places"}) if "call_seconds" in limits.model_fields_set else None

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +64,15 @@ class Agent:
         command: Its command line with placeholders. It is split as a shell would, but runs without a shell.
         files: Settings files that it reads from its folder, each with the key for the server's address.
         settings: Environment variables that it needs.
+        beside: What these settings files hold beside the server.
+        home: Files of the user's home that it needs, such as its login. In a sandbox it gets copies of them.
     """
 
     command: str
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    beside: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    home: tuple[str, ...] = ()
 
     @classmethod
     def named(cls, text: str) -> Agent:
@@ -88,7 +92,7 @@ class Agent:
         if shutil.which(program) is None:
             presets = ", ".join(PRESETS)
             raise InvalidOption(f"agent {text!r}: there is no program {program!r} here (presets: {presets})")
-        return cls(_absolute(words), agent.files, agent.settings)
+        return replace(agent, command=_absolute(words))
 
     def words(self, mission: Mission) -> list[str]:
         """The arguments of the command, with the placeholders filled in."""
@@ -108,7 +112,8 @@ class Agent:
         _write(mission.mcp_config, json.dumps({"mcpServers": {_SERVER: server}}, indent=2))
         _write(mission.prompt_file, mission.prompt)
         for name, key in self.files.items():
-            settings = {"mcpServers": {_SERVER: {key: mission.mcp_url, "headers": mission.headers, "trust": True}}}
+            servers = {_SERVER: {key: mission.mcp_url, "headers": mission.headers, "trust": True}}
+            settings = {"mcpServers": servers, **self.beside}
             _write(mission.folder / name, json.dumps(settings, indent=2))
 
     def variables(self, mission: Mission) -> dict[str, str]:
@@ -123,7 +128,7 @@ class Agent:
 
 def _absolute(words: list[str]) -> str:
     """The command with absolute file paths, because the agent runs in another folder."""
-    found = [str(Path(word).resolve()) if "/" in word and Path(word).is_file() else word for word in words]
+    found = [os.path.abspath(word) if "/" in word and Path(word).is_file() else word for word in words]
     return shlex.join(found)
 
 
@@ -140,17 +145,28 @@ PRESETS = {
         {},
         # Otherwise it would hide the environment's tools until the model searches for them.
         {"ENABLE_TOOL_SEARCH": "false"},
+        home=(".claude.json", ".claude/.credentials.json", ".claude/settings.json"),
     ),
     "codex": Agent(
         "codex exec --skip-git-repo-check "
         f"-c 'mcp_servers.{_SERVER}.url=\"{{mcp_url}}\"' "
-        f"-c 'mcp_servers.{_SERVER}.bearer_token_env_var=\"ENVPORT_TOKEN\"' {{prompt}}"
+        f"-c 'mcp_servers.{_SERVER}.bearer_token_env_var=\"ENVPORT_TOKEN\"' {{prompt}}",
+        home=(".codex/auth.json", ".codex/config.toml"),
     ),
     "gemini": Agent(
         "gemini -p {prompt}",
         {".gemini/settings.json": "httpUrl"},
         # Otherwise it would ignore the settings, because the new folder is not trusted.
         {"GEMINI_CLI_TRUST_WORKSPACE": "true"},
+        # Otherwise it would stop an episode at the fifth equal call in a row, which may be right to make.
+        {"model": {"disableLoopDetection": True}},
+        (
+            ".gemini/.env",
+            ".gemini/google_accounts.json",
+            ".gemini/installation_id",
+            ".gemini/oauth_creds.json",
+            ".gemini/settings.json",
+        ),
     ),
     "mcp": Agent("{python} -m envport_bridges.evaluation.players.plain_client"),
 }

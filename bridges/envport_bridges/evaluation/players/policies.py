@@ -14,11 +14,22 @@ from random import Random
 from types import ModuleType
 from typing import Any, TypeAlias, cast
 
+from pydantic_core import to_json
+
 from envport.errors import InvalidOption
 from envport.tools.sampling import ArgumentSampler
 from envport_bridges.evaluation.players.seat import Seat, SeatReply
 
-__all__ = ["Policy", "PolicyCall", "View", "load_policy", "no_op", "play_policy", "random_calls"]
+__all__ = [
+    "Policy",
+    "PolicyCall",
+    "PolicyRaised",
+    "View",
+    "load_policy",
+    "no_op",
+    "play_policy",
+    "random_calls",
+]
 
 PolicyCall: TypeAlias = tuple[str, dict[str, Any]]
 """A tool's name and its arguments."""
@@ -50,6 +61,10 @@ class View:
 
 Policy: TypeAlias = Callable[[View], PolicyCall | Awaitable[PolicyCall | None] | None]
 """Returns the next call, or `None` to stop."""
+
+
+class PolicyRaised(Exception):
+    """A policy raised, or returned what is no call; `__cause__` is what it raised. The player owns this."""
 
 
 def random_calls(view: View) -> PolicyCall | None:
@@ -123,6 +138,10 @@ async def play_policy(
         seat: Where it plays.
         most_calls: The most calls that it may make.
         legal_calls: Asks which calls make sense now. It is not asked again after it has answered `None`.
+
+    Raises:
+        PolicyRaised: The policy raised, or returned what is no call.
+        GatewayUnreachable: The gateway did not answer a call.
     """
     while not seat.over:
         if seat.calls >= most_calls:
@@ -130,12 +149,31 @@ async def play_policy(
         if legal_calls is not None:
             view.legal_calls = await legal_calls()
             legal_calls = legal_calls if view.legal_calls is not None else None
-        call = policy(view)
-        if inspect.isawaitable(call):
-            call = await call
+        call = await _next_call(policy, view)
         if call is None:
             return "the policy stopped"
         reply = await seat.call(*call)
         view.observation = reply.text
         view.history.append((call, reply))
     return "the episode was over"
+
+
+async def _next_call(policy: Policy, view: View) -> PolicyCall | None:
+    try:
+        call: Any = policy(view)
+        if inspect.isawaitable(call):
+            call = await call
+        return _checked(call) if call is not None else None
+    except (Exception, SystemExit) as error:
+        raise PolicyRaised(f"{type(error).__name__}: {error}") from error
+
+
+def _checked(call: Any) -> PolicyCall:
+    match call:
+        case (str(tool), dict()):
+            arguments = cast("dict[str, Any]", call[1])
+            # What cannot be sent fails here, where it is the policy's fault, and not in the client.
+            to_json(arguments)
+            return tool, arguments
+        case _:
+            raise TypeError(f"{call!r} is no call: that is the name of a tool, and a dict of its arguments")

@@ -30,7 +30,9 @@ class Ended:
     output: str
 
 
-async def run_bounded(words: Sequence[str], *, cwd: Path, env: Mapping[str, str], seconds: float, log: Path) -> Ended:
+async def run_bounded(
+    words: Sequence[str], *, cwd: Path, env: Mapping[str, str], seconds: float, log: Path, pass_fds: Sequence[int] = ()
+) -> Ended:
     """Run a program. Kill its process tree when it ends, exceeds its time limit, or this coroutine is cancelled.
 
     Args:
@@ -39,6 +41,7 @@ async def run_bounded(words: Sequence[str], *, cwd: Path, env: Mapping[str, str]
         env: All of its environment variables.
         seconds: Its time limit.
         log: File for its output. A pipe could be kept open by a process that was not killed.
+        pass_fds: Descriptors that it inherits, at the same numbers.
     """
     # Isolated mode, so that the program's folder and variables cannot change the supervisor.
     command = [sys.executable, "-I", "-S", str(_SUPERVISOR), *words]
@@ -53,6 +56,7 @@ async def run_bounded(words: Sequence[str], *, cwd: Path, env: Mapping[str, str]
             stderr=subprocess.STDOUT,
             # Keep Ctrl-C away from the supervisor, which would end before it has killed the program. We handle Ctrl-C.
             start_new_session=True,
+            pass_fds=pass_fds,
         )
         try:
             with anyio.move_on_after(seconds):

@@ -29,7 +29,8 @@ def main(words: list[str]) -> int:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
-        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+        # The command inherits what was passed to this process. Python closes its own descriptors.
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True, close_fds=False)
     except OSError as error:
         print(f"{words[0]} cannot be started: {error.strerror}", file=sys.stderr)
         return _NOT_FOUND

@@ -1,7 +1,7 @@
-"""Run the tests in two phases, always both, and tell the results at the end.
+"""Run the tests in several processes at the same time, and tell the results of all at the end.
 
-What measures runs alone in the second phase; everything else runs side by side in the first. What mostly waits, or
-counts its own processes, or imports much, has a process of its own during the first phase.
+What mostly waits, or counts its own processes, or imports much, has a process of its own beside those that share the
+rest.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 
 from patience import factor
 
-SIDE_BY_SIDE, BESIDE, ALONE = "side by side", "beside them", "alone"
+SIDE_BY_SIDE, BESIDE = "side by side", "beside them"
 
 
-class Phase:
+class Part:
     """A run of pytest, which begins at once.
 
     Args:
@@ -71,29 +71,27 @@ def _path_and_number(text: str) -> tuple[str, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run both phases; 0 if both passed."""
+    """Run all parts; 0 if all passed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", default="2", help="processes of the first phase")
+    parser.add_argument("--workers", default="2", help="processes that share what is not named below")
     parser.add_argument(
         "--beside",
         nargs="+",
         default=[],
-        help="what runs at that time, each in a process of its own, or in two: PATH:2",
+        help="what has a process of its own, or two: PATH:2",
     )
-    parser.add_argument("--alone", nargs="+", default=[], help="what the second phase runs")
-    parser.add_argument("paths", nargs="*", help="what the first phase runs, without the former; by default all")
+    parser.add_argument("paths", nargs="*", help="what is run, apart from that; by default all")
     chosen = parser.parse_args(arguments)
     beside = [_path_and_number(words) for words in chosen.beside]
     # What is measured once they run would be a guess.
     factor(int(chosen.workers) + sum(number for _, number in beside))
-    ignored = [f"--ignore={path}" for path in (*chosen.alone, *(path for path, _ in beside))]
-    first = [Phase(SIDE_BY_SIDE, [*chosen.paths, "-n", chosen.workers, "--dist", "worksteal", *ignored])]
+    ignored = [f"--ignore={path}" for path, _ in beside]
+    parts = [Part(SIDE_BY_SIDE, [*chosen.paths, "-n", chosen.workers, "--dist", "worksteal", *ignored])]
     for path, number in beside:
         # A file's fixtures are made once in each process that runs tests of it.
         words = ["-n", str(number), "--dist", "loadfile"] if number > 1 else []
-        first.append(Phase(f"{path} {BESIDE}", [path, *words], quiet=True))
-    results = [phase.end() for phase in first]
-    results.append(Phase(ALONE, chosen.alone).end())
+        parts.append(Part(f"{path} {BESIDE}", [path, *words], quiet=True))
+    results = [part.end() for part in parts]
     print("", *(line for _, line in results), sep="\n", flush=True)
     return 0 if all(passed for passed, _ in results) else 1
 

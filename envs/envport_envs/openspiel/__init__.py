@@ -1,0 +1,1 @@
+"""Games of OpenSpiel: `openspiel:tic_tac_toe`."""

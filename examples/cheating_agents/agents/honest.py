@@ -1,0 +1,6 @@
+"""Plays by the rules."""
+
+from play import call, has_lost
+
+has_lost()
+call("finish")
