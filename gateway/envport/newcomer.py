@@ -2,8 +2,8 @@
 
     python newcomer.py USER WORD...
 
-Where root evaluates, an agent's sandbox is made by root, who can read every folder to be shown. This is its first
-program: root's id has rights that no namespace takes away, such as to write to `/proc/sys`.
+Root makes the sandbox, because root can read every folder to be shown. This is its first program: root's id has rights
+that no namespace takes away, such as to write to `/proc/sys`.
 """
 
 from __future__ import annotations
