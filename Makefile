@@ -6,13 +6,14 @@ BIN    := $(VENV)/bin
 VENV_VLLM := .venv-vllm
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 ARGS   ?=
-# Much of a test is waiting for other processes, so that there may be more of them than cores.
 WORKERS ?= 2
 TRL ?= 1.15.0
-# Each has a process of its own beside the workers: the first waits for Ray's nodes and gateways to start, the second counts
-# the processes that it has started, the third waits for idle limits, and the others import for ten seconds of CPU time what
-# each worker would import. `:2` is for two processes.
-BESIDE := tests/cluster tests/runtimes tests/bench tests/bridges:2 tests/evaluation:2
+# Much of a test is waiting for other processes, so that there may be more of them than cores. With many more, limits of
+# time are missed.
+AT_ONCE ?= 5
+# Each is a part of its own: the first waits for Ray's nodes and gateways to start, the next two import for ten seconds of
+# CPU time what each worker would import, one counts the processes that it has started. `:2` is for two processes.
+BESIDE := tests/cluster tests/bridges:2 tests/evaluation:2 tests/runtimes tests/bench
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-slow test-trl test-vllm mutants lint format bench dist clean
@@ -25,7 +26,7 @@ serve: $(VENV)/.serve ## Start the gateway with its built-in environments. ARGS=
 
 test: $(VENV)/.test ## Run the tests. ARGS="-k episode" to choose.
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python tests/support/parts.py --workers $(WORKERS) --beside $(BESIDE)
+	@$(BIN)/python tests/support/parts.py --at-once $(AT_ONCE) --workers $(WORKERS) --beside $(BESIDE)
 else
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 endif

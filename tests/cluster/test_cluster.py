@@ -29,7 +29,7 @@ needs_bubblewrap = pytest.mark.skipif(
 pytestmark = pytest.mark.timeout(180)
 
 # From a kill -9 of a node's processes to the word of its loss, with the settings of these tests.
-NODE_LOST_SECONDS = patient(20.0)
+NODE_LOST_SECONDS = patient(40.0)
 
 
 def host_of(handle: str) -> str:

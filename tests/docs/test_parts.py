@@ -11,9 +11,14 @@ PASSES = "def test_of_{}():\n    pass\n"
 FAILS = "def test_of_{}():\n    assert False\n"
 
 
-@pytest.mark.parametrize(("first", "second"), [(FAILS, PASSES), (PASSES, FAILS)])
+@pytest.mark.parametrize(("first", "second", "at_once"), [(FAILS, PASSES, "1"), (PASSES, FAILS, "3")])
 def test_all_parts_run_and_are_told_of(
-    first: str, second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    first: str,
+    second: str,
+    at_once: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ):
     # These tests of nothing need no plugins; loading all of them takes most of the time.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
@@ -24,14 +29,14 @@ def test_all_parts_run_and_are_told_of(
     for beside, test in (("waits", second.format("one")), ("counts", PASSES.format("another"))):
         (tmp_path / beside).mkdir()
         (tmp_path / beside / f"test_{beside}.py").write_text(test)
-    code = parts.main(["--workers", "0", "--beside", "waits", "counts"])
+    code = parts.main(["--workers", "0", "--at-once", at_once, "--beside", "waits", "counts"])
     told = capfd.readouterr().out.splitlines()
-    of_first = next(number for number, line in enumerate(told) if line.startswith("side by side: "))
-    of_second = next(number for number, line in enumerate(told) if line.startswith("waits beside them: "))
+    told = told[len(told) - told[::-1].index("") :]
     assert code == 1
-    for line, text, name in ((of_first, first, "test_of_many"), (of_second, second, "test_of_one")):
-        assert ("FAILED (exit code 1)" in told[line]) == (text == FAILS)
-        assert ("0 passed, 0 skipped, 1 failed" if text == FAILS else "1 passed, 0 skipped, 0 failed") in told[line]
-        assert any(name in after for after in told[of_first:]) == (text == FAILS)
-    assert any(line.startswith("counts beside them: passed") for line in told)
-    assert len(told) - of_first == 4
+    for part, text, name in (("the others", first, "test_of_many"), ("waits", second, "test_of_one")):
+        line = next(line for line in told if line.startswith(f"{part}: "))
+        assert ("FAILED (exit code 1)" in line) == (text == FAILS)
+        assert ("0 passed, 0 skipped, 1 failed" if text == FAILS else "1 passed, 0 skipped, 0 failed") in line
+        assert any(name in line for line in told) == (text == FAILS)
+    assert any(line.startswith("counts: passed") for line in told)
+    assert len(told) == 4

@@ -172,7 +172,9 @@ async def test_an_episode_that_dies_between_two_calls_ends_by_itself():
 @pytest.mark.parametrize("at_reset", ["exit", "hang"])
 async def test_a_fault_while_opening_ends_the_episode(at_reset: str):
     spec = EnvironmentDefinition("faulty", Faulty, {"at_reset": at_reset})
-    async with serving(spec, reset_seconds=3.0) as episodes:
+    # A hang takes as long as the limit; an exit has to be seen before it.
+    limit = patient(10.0) if at_reset == "exit" else 3.0
+    async with serving(spec, reset_seconds=limit) as episodes:
         with pytest.raises(EpisodeFailed, match="exit code 7" if at_reset == "exit" else "limit of 3 s"):
             await open_episode(episodes, "faulty")
         assert episodes.live == 0

@@ -1,7 +1,6 @@
-"""Run the tests in several processes at the same time, and tell the results of all at the end.
+"""Run the tests in several parts, as many at the same time as a number of processes allows, and tell all results.
 
-What mostly waits, or counts its own processes, or imports much, has a process of its own beside those that share the
-rest.
+What mostly waits, or counts its own processes, or imports much, is a part of its own. The others share the last part.
 """
 
 from __future__ import annotations
@@ -13,44 +12,80 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 
 from patience import factor
 
-SIDE_BY_SIDE, BESIDE = "side by side", "beside them"
+OTHERS = "the others"
 
 
+@dataclass(frozen=True)
 class Part:
-    """A run of pytest, which begins at once.
+    """A run of pytest.
 
-    Args:
+    Attributes:
         name: What to call it.
         words: Arguments for pytest.
-        quiet: Show what it prints at its end only, so that it does not get between the lines of another one.
+        processes: How many processes it takes.
     """
 
-    def __init__(self, name: str, words: Sequence[str], *, quiet: bool = False):
-        self._name = name
-        self._began = time.monotonic()
-        self._folder = tempfile.TemporaryDirectory()
-        self._report = Path(self._folder.name, "report.xml")
-        self._output = Path(self._folder.name, "output").open("w+b") if quiet else None  # noqa: SIM115
-        command = [sys.executable, "-m", "pytest", "-m", "not slow", f"--junit-xml={self._report}", *words]
-        self._process = subprocess.Popen(command, stdout=self._output, stderr=self._output)
+    name: str
+    words: Sequence[str]
+    processes: int
 
-    def end(self) -> tuple[bool, str]:
-        """Wait for it; whether it passed, and the lines that tell of it."""
-        code = self._process.wait()
-        told = _told(self._report) if self._report.exists() else "it did not finish"
-        if self._output is not None:
-            self._output.seek(0)
-            print(f"\n{self._name}:", flush=True)
-            sys.stdout.buffer.write(self._output.read())
-            sys.stdout.flush()
-            self._output.close()
-        self._folder.cleanup()
-        verdict = "passed" if code == 0 else f"FAILED (exit code {code})"
-        return code == 0, f"{self._name}: {verdict} after {time.monotonic() - self._began:.0f} s; {told}"
+    def run(self) -> Result:
+        """Run it. What it prints is kept, so that it does not get between the lines of another one."""
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder, "report.xml")
+            command = [sys.executable, "-m", "pytest", "-m", "not slow", f"--junit-xml={report}", *self.words]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            told = _told(report) if report.exists() else "it did not finish"
+        verdict = "passed" if done.returncode == 0 else f"FAILED (exit code {done.returncode})"
+        line = f"{self.name}: {verdict} after {time.monotonic() - began:.0f} s; {told}"
+        return Result(done.returncode == 0, line, done.stdout)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a part.
+
+    Attributes:
+        passed: Whether it passed.
+        line: The lines that tell of it.
+        output: What it printed.
+    """
+
+    passed: bool
+    line: str
+    output: bytes
+
+
+def run_all(parts: Sequence[Part], at_once: int) -> list[Result]:
+    """Run all parts, each as soon as its processes are free, and print what they print when they end.
+
+    Args:
+        parts: The parts, in the order in which they begin.
+        at_once: How many processes there may be at the same time. A part that has more begins alone.
+    """
+    left, running, results = [*parts], dict[Future[Result], Part](), dict[str, Result]()
+    with ThreadPoolExecutor(len(parts)) as threads:
+        while left or running:
+            free = at_once - sum(part.processes for part in running.values())
+            for part in [*left]:
+                if part.processes <= free or not running:
+                    running[threads.submit(part.run)] = part
+                    left.remove(part)
+                    free -= part.processes
+            for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                part, result = running.pop(ended), ended.result()
+                results[part.name] = result
+                print(f"\n{part.name}:", flush=True)
+                sys.stdout.buffer.write(result.output)
+                print(result.line, flush=True)
+    return [results[part.name] for part in parts]
 
 
 def _told(report: Path) -> str:
@@ -73,27 +108,30 @@ def _path_and_number(text: str) -> tuple[str, int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all parts; 0 if all passed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", default="2", help="processes that share what is not named below")
+    parser.add_argument("--at-once", type=int, default=5, help="how many processes there may be at the same time")
+    parser.add_argument("--workers", type=int, default=2, help="processes that share what is not named below")
     parser.add_argument(
         "--beside",
         nargs="+",
         default=[],
-        help="what has a process of its own, or two: PATH:2",
+        help="what has a process of its own, or two: PATH:2; the longest one first",
     )
     parser.add_argument("paths", nargs="*", help="what is run, apart from that; by default all")
     chosen = parser.parse_args(arguments)
     beside = [_path_and_number(words) for words in chosen.beside]
     # What is measured once they run would be a guess.
-    factor(int(chosen.workers) + sum(number for _, number in beside))
+    factor(min(chosen.at_once, chosen.workers + sum(number for _, number in beside)))
+    # A file's fixtures are made once in each process that runs tests of it.
+    parts = [
+        Part(path, [path, *(["-n", str(number), "--dist", "loadfile"] if number > 1 else [])], number)
+        for path, number in beside
+    ]
     ignored = [f"--ignore={path}" for path, _ in beside]
-    parts = [Part(SIDE_BY_SIDE, [*chosen.paths, "-n", chosen.workers, "--dist", "worksteal", *ignored])]
-    for path, number in beside:
-        # A file's fixtures are made once in each process that runs tests of it.
-        words = ["-n", str(number), "--dist", "loadfile"] if number > 1 else []
-        parts.append(Part(f"{path} {BESIDE}", [path, *words], quiet=True))
-    results = [part.end() for part in parts]
-    print("", *(line for _, line in results), sep="\n", flush=True)
-    return 0 if all(passed for passed, _ in results) else 1
+    shared = [*chosen.paths, "-n", str(chosen.workers), "--dist", "worksteal", *ignored]
+    parts.append(Part(OTHERS, shared, max(1, chosen.workers)))
+    results = run_all(parts, chosen.at_once)
+    print("", *(result.line for result in results), sep="\n", flush=True)
+    return 0 if all(result.passed for result in results) else 1
 
 
 if __name__ == "__main__":
