@@ -29,6 +29,7 @@ class RolloutTarget:
         secrets: Secrets for the environment, as pairs of name and value.
         score: Function that scores final states (`package.module:function`), for an environment in this process. A
             gateway has its own: `envport serve --score`.
+        options: Options of an environment in this process, as a JSON object; empty if they are in the reference.
     """
 
     where: str
@@ -40,6 +41,7 @@ class RolloutTarget:
     labels: tuple[tuple[str, str], ...] = ()
     secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     score: str | None = None
+    options: str = ""
 
     @property
     def remote(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,9 @@ class LocalEpisodes:
     """
 
     def __init__(self, target: RolloutTarget):
-        self._spec: EnvironmentDefinition = load(target.where, score=target.score)
+        self._spec: EnvironmentDefinition = load(
+            target.where, score=target.score, options=json.loads(target.options) if target.options else None
+        )
         self._episodes = Episodes({self._spec.name: self._spec}, _LIMITS)
         self._secrets = dict(target.secrets)
         self._stopping = asyncio.Event()

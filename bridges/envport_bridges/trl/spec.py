@@ -9,7 +9,10 @@ from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import to_json
+
 from envport.errors import ConfigurationError, UnknownTask
+from envport.references import is_address
 from envport.types import EnvironmentInfo, Task
 from envport_bridges.rollouts.backend import RolloutTarget
 from envport_bridges.rollouts.connection import Connection, connect
@@ -55,6 +58,8 @@ class EnvironmentSpec(Trainable):
         include_metadata: Whether rows have the tasks' metadata, for reward functions (`env.metadata`).
         labels: Labels of every episode. `run`, `group` and `sample` are set unless given here.
         secrets: Secrets for the environment, by name.
+        **options: Options of an environment that is played in this process, as data instead of in the reference:
+            `EnvironmentSpec("catch", rows=5)`.
 
     Raises:
         ConfigurationError: The options contradict each other, or the environment is not installed.
@@ -80,11 +85,17 @@ class EnvironmentSpec(Trainable):
         include_metadata: bool = True,
         labels: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        **options: Any,
     ):
         if num_tasks is not None and indices is not None:
             raise ConfigurationError("give num_tasks or indices, not both")
         if num_tasks is not None and num_tasks < 1:
             raise ConfigurationError(f"num_tasks is {num_tasks}; it has to be at least 1")
+        if options and is_address(target):
+            raise ConfigurationError(
+                f"{target} is an environment of a gateway, which has its options already: "
+                f"{', '.join(options)} cannot be given here"
+            )
         self.on_outage: OnOutage = on_outage
         self._stops = stops_at(on_outage)
         self.target = RolloutTarget(
@@ -96,6 +107,7 @@ class EnvironmentSpec(Trainable):
             score=score,
             labels=tuple((labels or {}).items()),
             secrets=tuple((secrets or {}).items()),
+            options=to_json(options).decode() if options else "",
         )
         self._split = split
         self._num_tasks = num_tasks

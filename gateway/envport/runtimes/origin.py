@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from envport.definition import EnvironmentDefinition
 from envport.environment import Environment
@@ -125,7 +125,8 @@ def _read_options(cls: type[Environment], options: dict[str, Any]) -> dict[str, 
     for key, value in options.items():
         adapter = TypeAdapter[Any](hints.get(key, Any), config=ConfigDict(arbitrary_types_allowed=True))
         try:
-            read[key] = adapter.validate_python(value)
+            # As JSON, so that strict models read a tuple from a list.
+            read[key] = adapter.validate_json(to_json(value))
         except ValidationError:
             read[key] = value
     return read
