@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self, get_type_hints
 from urllib.parse import parse_qsl
 
@@ -77,13 +78,20 @@ class OptionTypes:
             options[key] = self._from_words(key, text)
         return options
 
-    def from_data(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def from_data(self, values: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
         """Read options that have types already, such as those of a TOML file. Nothing is converted.
+
+        Args:
+            values: The options.
+            folder: What options that are paths are relative to; the current folder if not given.
 
         Raises:
             InvalidOption: An option is unknown or has a bad value.
         """
-        return {key: self._from_value(key, value) for key, value in values.items()}
+        read = {key: self._from_value(key, value) for key, value in values.items()}
+        if folder is None:
+            return read
+        return {key: folder / value if isinstance(value, Path) else value for key, value in read.items()}
 
     def require(self, options: Mapping[str, Any], example: str) -> None:
         """Check that every option without a default is given.

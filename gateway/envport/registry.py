@@ -98,6 +98,12 @@ def load(
         InvalidOption: An option is unknown or has a bad value.
         MissingExtra: The environment needs a package that is not installed.
     """
+    return _load(reference, name, score, options, None)
+
+
+def _load(
+    reference: str, name: str | None, score: str | None, options: Mapping[str, Any] | None, folder: Path | None
+) -> EnvironmentDefinition:
     parsed = ParsedReference.parse(reference)
     if is_address(parsed.target):
         raise EnvironmentNotFound(
@@ -112,9 +118,9 @@ def load(
         return _by_file(parsed, served, score, options)
     known = schemes()
     if parsed.may_have_scheme and parsed.where in known and parsed.where not in _RESERVED:
-        spec = _by_scheme(known[parsed.where], parsed, options)
+        spec = _by_scheme(known[parsed.where], parsed, options, folder)
     else:
-        spec = _by_class(parsed, known, served, options)
+        spec = _by_class(parsed, known, served, options, folder)
     if served is not None and served != spec.name:
         spec = replace(spec, name=served)
     if score is not None:
@@ -131,8 +137,9 @@ def _by_file(
     path, _, name = target.partition(":")
     if query or options is not None:
         raise InvalidOption(f"the options of {name!r} are in {path}: give none in the reference")
-    table = EnvironmentFile.read(Path(path)).environment(name)
-    spec = load(table.reference, served or name, score or table.score, table.options)
+    file = EnvironmentFile.read(Path(path))
+    table = file.environment(name)
+    spec = _load(table.reference, served or name, score or table.score, table.options, file.path.resolve().parent)
     return replace(spec, limits=table.limits, secrets=table.secrets)
 
 
@@ -145,7 +152,11 @@ def _require_name(name: str) -> None:
 
 
 def _by_class(
-    parsed: ParsedReference, known: Mapping[str, Any], served: str | None, given: Mapping[str, Any] | None
+    parsed: ParsedReference,
+    known: Mapping[str, Any],
+    served: str | None,
+    given: Mapping[str, Any] | None,
+    folder: Path | None,
 ) -> EnvironmentDefinition:
     target, query = parsed.plain()
     if parsed.may_have_scheme and not parsed.target.partition(":")[2].partition("?")[0].isidentifier():
@@ -164,19 +175,21 @@ def _by_class(
         raise
     name = served or default_name
     types = OptionTypes.of_class(f"environment {name!r}", cls)
-    options = _options(types, query, given)
+    options = _options(types, query, given, folder)
     types.require(options, name)
     return EnvironmentDefinition(name, cls, options)
 
 
-def _by_scheme(point: EntryPoint, parsed: ParsedReference, given: Mapping[str, Any] | None) -> EnvironmentDefinition:
+def _by_scheme(
+    point: EntryPoint, parsed: ParsedReference, given: Mapping[str, Any] | None, folder: Path | None
+) -> EnvironmentDefinition:
     scheme: Any = import_module(point.module)
     for part in point.attr.split("."):
         scheme = getattr(scheme, part)
     types = OptionTypes.of_function(f"scheme {point.name!r}", scheme)
     text = SchemeText.read(point.name, parsed.target.partition(":")[2], types.hints)
     _refuse_ambiguity(point.name, text)
-    options = _options(types, text.query, given)
+    options = _options(types, text.query, given, folder)
     types.require(options, f'{point.name}:"..."')
     made = _awaited(cast("Scheme", scheme)(text.rest, **options), point.name)
     if not isinstance(made, EnvironmentDefinition):
@@ -184,12 +197,12 @@ def _by_scheme(point: EntryPoint, parsed: ParsedReference, given: Mapping[str, A
     return made
 
 
-def _options(types: OptionTypes, query: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+def _options(types: OptionTypes, query: str, given: Mapping[str, Any] | None, folder: Path | None) -> dict[str, Any]:
     if given is None:
         return types.from_text(query)
     if query:
         raise InvalidOption(f"{types.whose}: its options are given twice, after a question mark and as data")
-    return types.from_data(given)
+    return types.from_data(given, folder)
 
 
 def _refuse_ambiguity(scheme: str, text: SchemeText) -> None:

@@ -245,8 +245,8 @@ async def test_only_tasks_of_the_file_are_played(tasks: Path) -> None:
     [
         ('mcp:"nothing-like-this --at all"', {}, "there is no program 'nothing-like-this' on the PATH"),
         (SERVER[:-1] + ' --words-at-end boom"', {}, "boom"),
-        ('mcp:"true"', {}, "the MCP server did not start"),
-        ("mcp:http://127.0.0.1:9/mcp", {}, "the MCP server did not start"),
+        ('mcp:"true"', {}, "the MCP server could not be started"),
+        ("mcp:http://127.0.0.1:9/mcp", {}, "the MCP server could not be reached"),
         ("mcp:http://127.0.0.1:9/mcp", {"sandbox": False}, "the option sandbox is for a command"),
         (SERVER, {"headers": {"a": "b"}}, "the option headers is for an address"),
         (

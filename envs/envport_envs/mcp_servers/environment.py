@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import Any, cast
 
 from envport import Environment, Observation, Progress, Step, Task, ToolDefinition, ToolError, ToolHints, UpstreamLost
-from envport_envs.mcp_servers.connection import Upstream, connected
+from envport_envs.mcp_servers.connection import Upstream
 from envport_envs.mcp_servers.folders import contents, copy_final, fill
 from envport_envs.mcp_servers.scoring import Finished, ServerCall, asks_server, scored
 from envport_envs.mcp_servers.sources import Address, Command, Rooms
@@ -54,7 +53,6 @@ class McpEnvironment(Environment):
         self._tasks = tasks or {}
         self._tasks_folder = tasks_folder
         self._rooms: Rooms | None = None
-        self._stack = AsyncExitStack()
         self._upstream: Upstream | None = None
         self._calls: list[ServerCall] = []
         self._entry: TaskEntry | None = None
@@ -82,8 +80,7 @@ class McpEnvironment(Environment):
         self._entry = entry = self._entry_of(task) if task is not None else _NO_TASK
         self._rooms = rooms = Rooms.make()
         files = fill(rooms.work, entry)
-        source = connected(self._source, rooms, seed, self.secrets)
-        self._upstream = await self._stack.enter_async_context(source)
+        self._upstream = await Upstream.open(self._source, rooms, seed, self.secrets)
         self._require_same(await self._upstream.tools())
         return _named(files)
 
@@ -93,7 +90,7 @@ class McpEnvironment(Environment):
             observation, is_error = await self._running().call(name, arguments, progress)
         except UpstreamLost:
             if self._ends:
-                self._upstream = None
+                await self._end()
                 return Step("The server has ended.", terminated=True)
             raise
         self._calls.append(ServerCall(name, arguments, observation, is_error))
@@ -109,24 +106,29 @@ class McpEnvironment(Environment):
             # One that has died since its last answer is a fault, whatever its folder looks like.
             await self._upstream.tools()
         if not asks_server(score):
-            await self._stack.aclose()
+            await self._end()
         finished = Finished(self._entry.task(), self._final(), self._calls, self._ask)
         sandbox = isinstance(self._source, Command) and self._source.sandbox
         return await scored(score, finished, sandbox=sandbox, tasks=self._tasks_folder)
 
     async def final_state(self) -> dict[str, Any]:
         """The files of the working folder by path, for a scoring function outside the environment."""
-        await self._stack.aclose()
+        await self._end()
         rooms = self._final()
         return {"files": contents(rooms.final) if rooms is not None else {}}
 
     async def close(self) -> None:
         """End the server, and remove its folder."""
         try:
-            await self._stack.aclose()
+            await self._end()
         finally:
             if self._rooms is not None:
                 self._rooms.remove()
+
+    async def _end(self) -> None:
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            await upstream.close()
 
     @property
     def _ends(self) -> bool:

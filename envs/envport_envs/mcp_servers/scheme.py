@@ -15,7 +15,7 @@ import anyio
 
 from envport.errors import ConfigurationError, InvalidOption, UpstreamLost
 from envport.registry import EnvironmentDefinition
-from envport_envs.mcp_servers.connection import connected
+from envport_envs.mcp_servers.connection import Upstream
 from envport_envs.mcp_servers.environment import McpEnvironment
 from envport_envs.mcp_servers.scoring import require_score
 from envport_envs.mcp_servers.sources import Address, Command, Rooms
@@ -125,8 +125,11 @@ async def _looked(source: Command | Address) -> _Look:
     rooms = Rooms.make()
     try:
         with anyio.fail_after(_LOOK_SECONDS):
-            async with connected(source, rooms, 0, {}) as upstream:
+            upstream = await Upstream.open(source, rooms, 0, {})
+            try:
                 return _Look(source, await upstream.tools(), upstream.instructions)
+            finally:
+                await upstream.close()
     except UpstreamLost as error:
         raise ConfigurationError(str(error)) from None
     except TimeoutError:
