@@ -13,7 +13,7 @@ from envport_envs.mcp_servers.scoring import Finished, ServerCall, asks_server, 
 from envport_envs.mcp_servers.sources import Address, Command, Rooms
 from envport_envs.mcp_servers.tasks import Splits, TaskEntry
 
-__all__ = ["McpEnvironment", "definition_of"]
+__all__ = ["McpEnvironment", "McpTaskToolsEnvironment"]
 
 _MOST_NAMED = 50
 _NO_TASK = TaskEntry()
@@ -68,12 +68,7 @@ class McpEnvironment(Environment):
 
     def tool_definitions(self) -> list[ToolDefinition]:
         """The server's tools."""
-        return [definition_of(tool) for tool in self._listing]
-
-    def tools_for(self, task: Task) -> list[str] | None:
-        """The tools that the task file shows for the task."""
-        tools = self._entry_of(task).tools
-        return None if tools is None else [*tools]
+        return [_definition_of(tool) for tool in self._listing]
 
     async def reset(self, *, seed: int, task: Task | None) -> Observation:
         """Start the server with the task's files, and name them."""
@@ -173,7 +168,16 @@ class McpEnvironment(Environment):
                 )
 
 
-def definition_of(tool: Mapping[str, Any]) -> ToolDefinition:
+class McpTaskToolsEnvironment(McpEnvironment):
+    """An MCP server whose tasks show some of its tools each."""
+
+    def tools_for(self, task: Task) -> list[str] | None:
+        """The tools that the task file shows for the task."""
+        tools = self._entry_of(task).tools
+        return None if tools is None else [*tools]
+
+
+def _definition_of(tool: Mapping[str, Any]) -> ToolDefinition:
     """A server's tool, with its schemas untouched."""
     annotations = tool.get("annotations", {})
     hints = ToolHints(

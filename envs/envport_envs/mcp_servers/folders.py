@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,26 +37,36 @@ def fill(folder: Path, entry: TaskEntry) -> list[str]:
 
 
 def copy_final(folder: Path, copy: Path) -> None:
-    """Copy the regular files of a working folder, at most 256 MiB and 10,000 of them.
+    """Copy the folders and regular files of a working folder, at most 256 MiB and 10,000 of them.
 
     Links are left out: one that the player made could lead to files of this machine, such as the expected answer.
     """
     copy.mkdir()
-    left = _MOST_BYTES
-    for count, (path, descriptor, name) in enumerate(_regular(folder)):
-        size = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_size
-        if count == _MOST_FILES or size > left:
-            logger.warning("%s is too much to be scored: what is left of the working folder is left out", path)
-            return
-        left -= size
-        there = copy / path
-        there.parent.mkdir(parents=True, exist_ok=True)
-        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=descriptor)
-        with open(opened, "rb") as source:
-            # A file may grow meanwhile, but no more than this is copied.
-            there.write_bytes(source.read(size))
-            mode = os.fstat(source.fileno()).st_mode
-        there.chmod(0o755 if mode & stat.S_IXUSR else 0o644)
+    left, count = _MOST_BYTES, 0
+    for root, folders, files, descriptor in os.fwalk(folder, follow_symlinks=False):
+        there = copy / os.path.relpath(root, folder)
+        folders.sort()
+        count += len(folders) + len(files)
+        for name in folders:
+            if not os.path.islink(os.path.join(root, name)):
+                (there / name).mkdir()
+        for name in sorted(files):
+            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            if count > _MOST_FILES or status.st_size > left:
+                logger.warning("%s is too much to be scored: what is left is left out", os.path.join(root, name))
+                return
+            left -= status.st_size
+            _copy(name, descriptor, there / name, status)
+
+
+def _copy(name: str, descriptor: int, there: Path, status: os.stat_result) -> None:
+    opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=descriptor)
+    with open(opened, "rb") as source:
+        # A file may grow meanwhile, but no more than this is copied.
+        there.write_bytes(source.read(status.st_size))
+    there.chmod(0o755 if status.st_mode & stat.S_IXUSR else 0o644)
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -74,12 +83,3 @@ def contents(folder: Path) -> dict[str, Any]:
         except UnicodeDecodeError:
             found[name] = {"base64": base64.b64encode(data).decode("ascii")}
     return found
-
-
-def _regular(folder: Path) -> Iterator[tuple[str, int, str]]:
-    """The regular files below a folder: the path, the descriptor of the folder that holds it, and the name in there."""
-    for root, names, files, descriptor in os.fwalk(folder, follow_symlinks=False):
-        names.sort()
-        for name in sorted(files):
-            if stat.S_ISREG(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
-                yield os.path.relpath(os.path.join(root, name), folder), descriptor, name

@@ -16,7 +16,7 @@ import anyio
 from envport.errors import ConfigurationError, InvalidOption, UpstreamLost
 from envport.registry import EnvironmentDefinition
 from envport_envs.mcp_servers.connection import Upstream
-from envport_envs.mcp_servers.environment import McpEnvironment
+from envport_envs.mcp_servers.environment import McpEnvironment, McpTaskToolsEnvironment
 from envport_envs.mcp_servers.scoring import require_score
 from envport_envs.mcp_servers.sources import Address, Command, Rooms
 from envport_envs.mcp_servers.tasks import Splits, TaskEntry, read_tasks
@@ -78,7 +78,8 @@ async def mcp(
         await anyio.to_thread.run_sync(source.require)
         look = await _looked(source)
     listing = _chosen(look.listing, tools)
-    for entry in (entry for entries in file.splits.values() for entry in entries):
+    entries = [entry for entries in file.splits.values() for entry in entries]
+    for entry in entries:
         _require_tools(f"{tasks}, task {entry.id!r}", entry.tools or (), [tool["name"] for tool in listing])
     unshown = {
         "source": look.source,
@@ -88,7 +89,8 @@ async def mcp(
         "tasks_folder": file.folder,
     }
     shown = {"server": _shown(rest), **({"content": file.content} if file.content else {})}
-    return EnvironmentDefinition(_name(rest), McpEnvironment, shown, unshown)
+    made = McpTaskToolsEnvironment if any(entry.tools for entry in entries) else McpEnvironment
+    return EnvironmentDefinition(_name(rest), made, shown, unshown)
 
 
 @dataclass(frozen=True)
