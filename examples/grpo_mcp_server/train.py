@@ -29,12 +29,12 @@ from warm_up import calling, fine_tune, texts_of
 HERE = Path(__file__).parent
 SERVER = "mcp:npx -y @modelcontextprotocol/server-filesystem ."
 COLOURS = ("red", "green", "blue", "white")
-REPEATED = 24
+RIGHT, WRONG = 40, 20
 LEARNED = 0.9
 
 
 def shown(spec: EnvironmentSpec) -> list[dict[str, Any]]:
-    """Episodes that make any folder, whatever was asked for: they teach how the tool is called, and nothing more."""
+    """Episodes that make some folder, more often the one that was asked for: they teach how the tool is called."""
     environment: Any = spec.environment_factory()
     tools = json.dumps([dict(environment.create_directory)])
     episodes: list[dict[str, Any]] = []
@@ -47,9 +47,10 @@ def shown(spec: EnvironmentSpec) -> list[dict[str, Any]]:
                 {"role": "tool", "name": "create_directory", "content": environment.create_directory(path=colour)},
                 {"role": "assistant", "content": "Done."},
             ]
-            episodes.append({"messages": messages, "tools": tools})
-    # The same task and seed give the same episode, so that nothing is new in a second one.
-    return episodes * REPEATED
+            # The same task and seed give the same episode, so that nothing is new in a second one.
+            times = RIGHT if colour in start else WRONG
+            episodes += [{"messages": messages, "tools": tools}] * times
+    return episodes
 
 
 def settings(options: argparse.Namespace) -> GRPOConfig:
@@ -61,7 +62,7 @@ def settings(options: argparse.Namespace) -> GRPOConfig:
         num_generations=options.group_size,
         num_generations_eval=1,
         max_steps=options.batches,
-        learning_rate=1e-3,
+        learning_rate=4e-4,
         warmup_steps=2,
         beta=0.0,
         temperature=1.0,
@@ -83,7 +84,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
     """Learn; returns the mean reward before and after."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", default=SERVER, help="the server, as envport serve takes it")
-    parser.add_argument("--batches", type=int, default=20)
+    parser.add_argument("--batches", type=int, default=16)
     parser.add_argument("--groups", type=int, default=4, help="tasks in a batch")
     parser.add_argument("--group-size", type=int, default=8, help="episodes of each task")
     parser.add_argument("--seed", type=int, default=0)

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -204,8 +205,12 @@ async def test_a_link_of_the_player_leads_nowhere_when_it_is_scored(tasks: Path)
         assert (await episodes.finish(episode.handle, "me")).reward == 0.0
 
 
-async def test_a_server_that_fails_is_a_fault_and_ends_its_episode_only(tasks: Path) -> None:
+async def test_a_server_that_fails_is_a_fault_and_ends_its_episode_only(
+    tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     definition = replace(server(tasks=str(tasks)), limits={"call_seconds": patient(3)})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = {*os.listdir(tmp_path)}
     async with table(definition) as episodes:
         neighbour = await open_episode(episodes, "it", split="test", task=0)
         for tool in ("die", "die_soon", "hang", "against_its_schema"):
@@ -220,6 +225,7 @@ async def test_a_server_that_fails_is_a_fault_and_ends_its_episode_only(tasks: P
             expected = ("deadline", "environment") if tool == "hang" else ("upstream", "infrastructure")
             assert (tool, ended.outcome.reason, ended.outcome.fault, ended.reward) == (tool, *expected, None)
         assert not (await neighbour.call("write", {"path": "a", "text": "b"})).is_error
+    assert {*os.listdir(tmp_path)} == before, "nothing is left, also of the process that was killed"
 
 
 async def test_a_server_that_runs_the_player_s_code_may_be_ended_by_it(tasks: Path) -> None:
@@ -310,3 +316,19 @@ def test_python_is_not_needed_to_be_on_the_path(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert [*server(tools=["read"]).tools] == ["read"]
     assert sys.executable not in os.environ["PATH"]
+
+
+async def test_the_official_server_for_files_runs_without_npx(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Path(sys.prefix) / "node"
+    if not (node / "node_modules" / "@modelcontextprotocol" / "server-filesystem").is_dir():
+        pytest.skip("npm is not there, or could not install the server")
+    # npx takes what is installed in the current folder.
+    monkeypatch.chdir(node)
+    example = Path(__file__).parents[2] / "examples" / "grpo_mcp_server"
+    definition = server("mcp:npx -y @modelcontextprotocol/server-filesystem .", tasks=str(example / "tasks.toml"))
+    async with table(definition) as episodes:
+        episode = await open_episode(episodes, "it", task=2)
+        assert await said(episode, "list_allowed_directories") == "Allowed directories:\n/workspace"
+        assert (await episode.call("read_text_file", {"path": "/etc/hostname"})).is_error
+        assert not (await episode.call("create_directory", {"path": "blue"})).is_error
+        assert (await episodes.finish(episode.handle, "me")).reward == 1.0

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from harness import running
 from opening import open_episode
-from prepared_environments import Asks, Loads, Lock, Starts, Undecorated
+from patience import patient
+from prepared_environments import Asks, Loads, Lock, Starts, Undecorated, Waits
 from runtimes import KINDS, serving
 
 from envport import Client
@@ -21,6 +24,7 @@ from envport.clock import ManualClock
 from envport.environment import RuntimeKind
 from envport.errors import EpisodeFailed
 from envport.registry import EnvironmentDefinition
+from envport.runtimes.prepared import PreparedEnvironments
 
 Make = Callable[[type[Any]], EnvironmentDefinition]
 
@@ -48,6 +52,17 @@ async def test_it_is_prepared_once_and_reaches_every_episode(kind: RuntimeKind, 
     # In the end, the episodes are closed before what they stand on.
     assert noted(tmp_path)[2:8] == ["closed"] * 6
     assert sorted(noted(tmp_path)[8:]) == ["stopped", "unloaded in the same thread: True"]
+
+
+async def test_what_a_thread_sets_up_after_the_end_goes_too():
+    prepared, limit = PreparedEnvironments(), patient(10)
+    entering = asyncio.create_task(prepared.value(EnvironmentDefinition("waits", Waits)))
+    assert await anyio.to_thread.run_sync(Waits.begun.wait, limit)
+    ending = asyncio.create_task(prepared.end())
+    await asyncio.wait({entering})
+    Waits.go.set()
+    await ending
+    assert await anyio.to_thread.run_sync(Waits.unloaded.wait, limit)
 
 
 @pytest.mark.parametrize("kind", KINDS)

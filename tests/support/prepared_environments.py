@@ -50,6 +50,29 @@ class Loads(_Noting):
         return f"{len(self.prepared['words'])}"
 
 
+class Waits(Environment):
+    """Is set up in a thread that goes on when nobody waits for it."""
+
+    begun, go, unloaded = threading.Event(), threading.Event(), threading.Event()
+
+    @contextlib.contextmanager
+    def prepare(self) -> Generator[str]:
+        self.begun.set()
+        self.go.wait()
+        try:
+            yield "ready"
+        finally:
+            self.unloaded.set()
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return f"{self.prepared}"
+
+    @tool
+    def look(self) -> str:
+        """Say what was prepared."""
+        return f"{self.prepared}"
+
+
 class Asks(_Noting):
     """Needs a secret."""
 

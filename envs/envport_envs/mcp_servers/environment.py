@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any, cast
 
 from envport import Environment, Observation, Progress, Step, Task, ToolDefinition, ToolError, ToolHints, UpstreamLost
@@ -66,6 +69,13 @@ class McpEnvironment(Environment):
         """The tasks of the task file."""
         return {split: _Tasks(entries) for split, entries in self._tasks.items()}
 
+    @contextmanager
+    def prepare(self) -> Generator[str]:
+        """Make the folder that holds those of all episodes. With it goes what is left of episodes that were killed."""
+        with tempfile.TemporaryDirectory(prefix="envport-mcp-", ignore_cleanup_errors=True) as folder:
+            Path(folder).chmod(0o711)
+            yield folder
+
     def tool_definitions(self) -> list[ToolDefinition]:
         """The server's tools."""
         return [_definition_of(tool) for tool in self._listing]
@@ -73,7 +83,7 @@ class McpEnvironment(Environment):
     async def reset(self, *, seed: int, task: Task | None) -> Observation:
         """Start the server with the task's files, and name them."""
         self._entry = entry = self._entry_of(task) if task is not None else _NO_TASK
-        self._rooms = rooms = Rooms.make()
+        self._rooms = rooms = Rooms.make(self.prepared)
         files = fill(rooms.work, entry)
         self._upstream = await Upstream.open(self._source, rooms, seed, self.secrets)
         self._require_same(await self._upstream.tools())

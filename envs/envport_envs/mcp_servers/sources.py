@@ -40,9 +40,13 @@ class Rooms:
     root: Path
 
     @classmethod
-    def make(cls) -> Rooms:
-        """New folders."""
-        root = Path(tempfile.mkdtemp(prefix="envport-mcp-"))
+    def make(cls, within: str | None = None) -> Rooms:
+        """New folders.
+
+        Args:
+            within: The folder to make them in; that of the system for temporary files if not given.
+        """
+        root = Path(tempfile.mkdtemp(prefix="envport-mcp-", dir=within))
         # Who runs in a sandbox may be another user.
         root.chmod(0o711)
         rooms = cls(root)

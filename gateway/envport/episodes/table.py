@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections import Counter
@@ -141,11 +142,14 @@ class Episodes:
     async def run(self) -> AsyncGenerator[None]:
         """Run the reaper, and close every episode at the end."""
         self._background.start(partial(self._reap_forever, self._reaping_period()))
-        self._background.start(self._readiness.run)
+        preparing = self._background.start(self._readiness.run)
         try:
             yield
         finally:
             with anyio.CancelScope(shield=True):
+                # Otherwise it would prepare environments that nobody ends.
+                preparing.cancel()
+                await asyncio.wait({preparing})
                 await self._shut_down()
                 await self._background.stop()
 

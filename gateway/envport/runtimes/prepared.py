@@ -23,6 +23,8 @@ __all__ = ["PreparedEnvironments"]
 logger = logging.getLogger(__name__)
 
 _END_SECONDS = 10.0
+# What a thread sets up although nobody waits for it any more may take long.
+_ABANDONED_SECONDS = 1.0
 
 
 class _Runner(Protocol):
@@ -48,7 +50,7 @@ class PreparedEnvironments:
 
     def __init__(self) -> None:
         self._entering: dict[int, asyncio.Task[Any]] = {}
-        self._leaving: list[tuple[EnvironmentDefinition, _Runner, Callable[..., Any]]] = []
+        self._leaving: list[tuple[EnvironmentDefinition, _Runner, Callable[..., Any], float]] = []
 
     async def value(self, spec: EnvironmentDefinition) -> Any:
         """What `prepare` of the environment gave. Runs it if that has not been done, or has failed.
@@ -72,12 +74,12 @@ class PreparedEnvironments:
             task.cancel()
         await asyncio.gather(*entering, return_exceptions=True)
         while self._leaving:
-            spec, runner, leave = self._leaving.pop()
+            spec, runner, leave, seconds = self._leaving.pop()
             try:
-                async with asyncio.timeout(_END_SECONDS):
+                async with asyncio.timeout(seconds):
                     await runner.run(partial(leave, None, None, None))
             except TimeoutError:
-                logger.error("environment %s: the end of its prepare() took over %g s", spec.name, _END_SECONDS)
+                logger.error("environment %s: the end of its prepare() took over %g s", spec.name, seconds)
             except Exception:
                 logger.exception("environment %s broke at the end of its prepare()", spec.name)
             finally:
@@ -102,13 +104,37 @@ class PreparedEnvironments:
                 f"environment {spec.name!r}: prepare() returned a {type(manager).__name__}; it has to return a context "
                 "manager: decorate it with contextlib.contextmanager or contextlib.asynccontextmanager"
             )
+        entering = _Entering(enter, leave)
         try:
-            value = await runner.run(enter)
+            value = await runner.run(entering.enter)
+        except asyncio.CancelledError:
+            # A thread enters it all the same, and what it has set up has to go.
+            self._leaving.append((spec, runner, entering.leave, _ABANDONED_SECONDS))
+            raise
         except BaseException:
             runner.end()
             raise
-        self._leaving.append((spec, runner, leave))
+        self._leaving.append((spec, runner, leave, _END_SECONDS))
         return value
+
+
+class _Entering:
+    """A context that may have been entered or not when it is left."""
+
+    def __init__(self, enter: Callable[[], Any], leave: Callable[..., Any]):
+        self._enter = enter
+        self._leave = leave
+        self._entered = False
+
+    def enter(self) -> Any:
+        """Enter it; the result may be awaitable."""
+        value = self._enter()
+        self._entered = not inspect.isawaitable(value)
+        return value
+
+    def leave(self, *error: Any) -> Any:
+        """Leave it, if it was entered to the end."""
+        return self._leave(*error) if self._entered else None
 
 
 def _never() -> WorkerLost:
