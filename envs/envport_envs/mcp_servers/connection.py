@@ -16,7 +16,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, REQUEST_TIMEOUT, CallToolResult
 
 from envport import Observation, Progress, UpstreamLost
-from envport_envs.mcp_servers.sources import Address, Command, Rooms
+from envport_envs.mcp_servers.sources import Address, Command, EpisodeFolders
 
 __all__ = ["Upstream"]
 
@@ -44,12 +44,14 @@ class Upstream:
         self._held = cast("asyncio.Task[None]", None)
 
     @classmethod
-    async def open(cls, source: Command | Address, rooms: Rooms, seed: int, secrets: Mapping[str, str]) -> Upstream:
+    async def open(
+        cls, source: Command | Address, folders: EpisodeFolders, seed: int, secrets: Mapping[str, str]
+    ) -> Upstream:
         """Connect to a server. A command is started.
 
         Args:
             source: The server.
-            rooms: The folders of the episode.
+            folders: The folders of the episode.
             seed: Fills the placeholder `{seed}`.
             secrets: Environment variables of a command, and values of placeholders of an address.
 
@@ -58,7 +60,7 @@ class Upstream:
             InvalidOption: A placeholder has no value.
         """
         upstream = cls()
-        upstream._held = asyncio.create_task(upstream._hold(source, rooms, seed, secrets))
+        upstream._held = asyncio.create_task(upstream._hold(source, folders, seed, secrets))
         try:
             await upstream._while_held(upstream._ready.wait())
         except BaseException:
@@ -76,9 +78,13 @@ class Upstream:
             # It is not needed any more, so it may end as it likes.
             logger.debug("an MCP server did not end in order", exc_info=error)
 
-    async def _hold(self, source: Command | Address, rooms: Rooms, seed: int, secrets: Mapping[str, str]) -> None:
+    async def _hold(
+        self, source: Command | Address, folders: EpisodeFolders, seed: int, secrets: Mapping[str, str]
+    ) -> None:
         try:
-            made = _started(source, rooms, seed, secrets) if isinstance(source, Command) else _at(source, seed, secrets)
+            made = (
+                _started(source, folders, seed, secrets) if isinstance(source, Command) else _at(source, seed, secrets)
+            )
             async with made as (self._client, self._watch):
                 self._ready.set()
                 await self._closing.wait()
@@ -89,7 +95,7 @@ class Upstream:
                 if self._ready.is_set()
                 else f"the MCP server could not be {what}"
             )
-            raise UpstreamLost(f"{why}: {_why(error)}{_told(rooms)}") from error
+            raise UpstreamLost(f"{why}: {_why(error)}{_told(folders)}") from error
 
     async def _while_held(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
         """The result of some work, unless the connection ends before.
@@ -178,11 +184,11 @@ class _Watch:
 
 @asynccontextmanager
 async def _started(
-    command: Command, rooms: Rooms, seed: int, secrets: Mapping[str, str]
+    command: Command, folders: EpisodeFolders, seed: int, secrets: Mapping[str, str]
 ) -> AsyncGenerator[tuple[Client, None]]:
-    words, variables = command.program(rooms, seed, secrets)
-    parameters = StdioServerParameters(command=words[0], args=words[1:], env=variables, cwd=rooms.work)
-    with rooms.errors.open("w", encoding="utf-8") as errors:
+    words, variables = command.program(folders, seed, secrets)
+    parameters = StdioServerParameters(command=words[0], args=words[1:], env=variables, cwd=folders.work)
+    with folders.errors.open("w", encoding="utf-8") as errors:
         async with Client(stdio_client(parameters, errors)) as client:
             yield client, None
 
@@ -223,9 +229,9 @@ def _why(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _told(rooms: Rooms) -> str:
+def _told(folders: EpisodeFolders) -> str:
     """The end of what a server wrote to standard error."""
-    if not rooms.errors.exists():
+    if not folders.errors.exists():
         return ""
-    told = rooms.errors.read_bytes()[-_MOST_ERRORS:].decode("utf-8", "replace").strip()
+    told = folders.errors.read_bytes()[-_MOST_ERRORS:].decode("utf-8", "replace").strip()
     return f"\n{told}" if told else ""

@@ -13,7 +13,7 @@ from envport import Environment, Observation, Progress, Step, Task, ToolDefiniti
 from envport_envs.mcp_servers.connection import Upstream
 from envport_envs.mcp_servers.folders import contents, copy_final, fill
 from envport_envs.mcp_servers.scoring import Finished, ServerCall, asks_server, scored
-from envport_envs.mcp_servers.sources import Address, Command, Rooms
+from envport_envs.mcp_servers.sources import Address, Command, EpisodeFolders
 from envport_envs.mcp_servers.tasks import Splits, TaskEntry
 
 __all__ = ["McpEnvironment", "McpTaskToolsEnvironment"]
@@ -55,7 +55,7 @@ class McpEnvironment(Environment):
         self._listing = listing
         self._tasks = tasks or {}
         self._tasks_folder = tasks_folder
-        self._rooms: Rooms | None = None
+        self._folders: EpisodeFolders | None = None
         self._upstream: Upstream | None = None
         self._calls: list[ServerCall] = []
         self._entry: TaskEntry | None = None
@@ -83,9 +83,9 @@ class McpEnvironment(Environment):
     async def reset(self, *, seed: int, task: Task | None) -> Observation:
         """Start the server with the task's files, and name them."""
         self._entry = entry = self._entry_of(task) if task is not None else _NO_TASK
-        self._rooms = rooms = Rooms.make(self.prepared)
-        files = fill(rooms.work, entry)
-        self._upstream = await Upstream.open(self._source, rooms, seed, self.secrets)
+        self._folders = folders = EpisodeFolders.make(self.prepared)
+        files = fill(folders.work, entry)
+        self._upstream = await Upstream.open(self._source, folders, seed, self.secrets)
         self._require_same(await self._upstream.tools())
         return _named(files)
 
@@ -119,16 +119,16 @@ class McpEnvironment(Environment):
     async def final_state(self) -> dict[str, Any]:
         """The files of the working folder by path, for a scoring function outside the environment."""
         await self._end()
-        rooms = self._final()
-        return {"files": contents(rooms.final) if rooms is not None else {}}
+        folders = self._final()
+        return {"files": contents(folders.final) if folders is not None else {}}
 
     async def close(self) -> None:
         """End the server, and remove its folder."""
         try:
             await self._end()
         finally:
-            if self._rooms is not None:
-                self._rooms.remove()
+            if self._folders is not None:
+                self._folders.remove()
 
     async def _end(self) -> None:
         upstream, self._upstream = self._upstream, None
@@ -161,11 +161,11 @@ class McpEnvironment(Environment):
             raise UpstreamLost(f"the MCP server refused to answer {tool!r} for the score: {observation.text}")
         return observation
 
-    def _final(self) -> Rooms | None:
-        if isinstance(self._source, Address) or self._rooms is None:
+    def _final(self) -> EpisodeFolders | None:
+        if isinstance(self._source, Address) or self._folders is None:
             return None
-        copy_final(self._rooms.work, self._rooms.final)
-        return self._rooms
+        copy_final(self._folders.work, self._folders.final)
+        return self._folders
 
     def _require_same(self, listing: list[dict[str, Any]]) -> None:
         """Refuse a server whose tools are not those that were looked at: players are shown those."""

@@ -18,7 +18,7 @@ from envport.registry import EnvironmentDefinition
 from envport_envs.mcp_servers.connection import Upstream
 from envport_envs.mcp_servers.environment import McpEnvironment, McpTaskToolsEnvironment
 from envport_envs.mcp_servers.scoring import require_score
-from envport_envs.mcp_servers.sources import Address, Command, Rooms
+from envport_envs.mcp_servers.sources import Address, Command, EpisodeFolders
 from envport_envs.mcp_servers.tasks import Splits, TaskEntry, read_tasks
 
 __all__ = ["mcp"]
@@ -124,10 +124,10 @@ class _Look:
 
 
 async def _looked(source: Command | Address) -> _Look:
-    rooms = Rooms.make()
+    folders = EpisodeFolders.make()
     try:
         with anyio.fail_after(_LOOK_SECONDS):
-            upstream = await Upstream.open(source, rooms, 0, {})
+            upstream = await Upstream.open(source, folders, 0, {})
             try:
                 return _Look(source, await upstream.tools(), upstream.instructions)
             finally:
@@ -137,7 +137,7 @@ async def _looked(source: Command | Address) -> _Look:
     except TimeoutError:
         raise ConfigurationError(f"the MCP server did not list its tools within {_LOOK_SECONDS:g} s") from None
     finally:
-        rooms.remove()
+        folders.remove()
 
 
 async def _looked_at_address(address: Address, era: str) -> _Look:

@@ -34,7 +34,7 @@ from envport.modules import module_at
 from envport.program_sandbox import ProgramSandbox
 from envport.sandboxing import interpreter
 from envport.types import Observation, Task
-from envport_envs.mcp_servers.sources import FOLDER, Rooms
+from envport_envs.mcp_servers.sources import FOLDER, EpisodeFolders
 from envport_envs.mcp_servers.tasks import Score
 
 __all__ = ["Finished", "ServerCall", "asks_server", "require_score", "scored"]
@@ -67,13 +67,13 @@ class Finished:
 
     Attributes:
         task: The task.
-        rooms: The folders; `final` is there, with the copy of the working folder. `None` if there is no such folder.
+        folders: The folders; `final` is there, with the copy of the working folder. `None` if there is no such folder.
         calls: What the player called.
         call: Calls a tool of the server.
     """
 
     task: Task
-    rooms: Rooms | None
+    folders: EpisodeFolders | None
     calls: Sequence[ServerCall]
     call: Callable[[str, Mapping[str, Any]], Awaitable[Observation]]
 
@@ -121,10 +121,10 @@ async def scored(score: Score, finished: Finished, *, sandbox: bool, tasks: str)
     """
     if score.function is not None:
         return await _by_function(_function(score.function), finished)
-    assert finished.rooms is not None
+    assert finished.folders is not None
     if score.command is not None:
-        return await _by_command(score.command, finished.rooms, sandbox=sandbox, tasks=tasks)
-    return float(_holds(score, finished.rooms.final))
+        return await _by_command(score.command, finished.folders, sandbox=sandbox, tasks=tasks)
+    return float(_holds(score, finished.folders.final))
 
 
 def _holds(score: Score, folder: Path) -> bool:
@@ -141,7 +141,7 @@ def _holds(score: Score, folder: Path) -> bool:
 
 async def _by_function(function: Callable[..., Any], finished: Finished) -> Any:
     given = {
-        "folder": finished.rooms.final if finished.rooms is not None else None,
+        "folder": finished.folders.final if finished.folders is not None else None,
         "task": finished.task,
         "calls": [*finished.calls],
         "call": finished.call,
@@ -165,7 +165,7 @@ def _function(reference: str) -> Callable[..., Any]:
     return found
 
 
-async def _by_command(command: str, rooms: Rooms, *, sandbox: bool, tasks: str) -> float:
+async def _by_command(command: str, folders: EpisodeFolders, *, sandbox: bool, tasks: str) -> float:
     words, variables = _command(command, tasks), {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
     if sandbox:
         shown = ProgramSandbox(
@@ -177,16 +177,16 @@ async def _by_command(command: str, rooms: Rooms, *, sandbox: bool, tasks: str) 
             seen=interpreter(),
             reads=[tasks],
         )
-        shown.write_settings(rooms.settings)
-        shown.hand_over(rooms.final, rooms.settings)
-        words = shown.words(words, {FOLDER: rooms.final}, rooms.settings, FOLDER)
+        shown.write_settings(folders.settings)
+        shown.hand_over(folders.final, folders.settings)
+        words = shown.words(words, {FOLDER: folders.final}, folders.settings, FOLDER)
     process = await anyio.open_process(
         words,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**variables, "HOME": "/"},
-        cwd=rooms.final,
+        cwd=folders.final,
         start_new_session=True,
     )
     told = b""

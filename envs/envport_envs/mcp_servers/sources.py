@@ -17,7 +17,7 @@ from envport.program_sandbox import CERTIFICATES, ProgramSandbox, installation
 from envport.sandboxing import importable, imported, interpreter
 from envport_envs.mcp_servers.packages import run_by_npx
 
-__all__ = ["FOLDER", "Address", "Command", "Rooms", "filled"]
+__all__ = ["FOLDER", "Address", "Command", "EpisodeFolders", "filled"]
 
 FOLDER = "/workspace"
 """The working folder, as a server in a sandbox sees it. It is the same in each episode."""
@@ -30,7 +30,7 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True)
-class Rooms:
+class EpisodeFolders:
     """The folders of one episode, on this machine.
 
     Attributes:
@@ -40,7 +40,7 @@ class Rooms:
     root: Path
 
     @classmethod
-    def make(cls, within: str | None = None) -> Rooms:
+    def make(cls, within: str | None = None) -> EpisodeFolders:
         """New folders.
 
         Args:
@@ -49,9 +49,9 @@ class Rooms:
         root = Path(tempfile.mkdtemp(prefix="envport-mcp-", dir=within))
         # Who runs in a sandbox may be another user.
         root.chmod(0o711)
-        rooms = cls(root)
-        rooms.work.mkdir()
-        return rooms
+        folders = cls(root)
+        folders.work.mkdir()
+        return folders
 
     def remove(self) -> None:
         """Remove them, as far as they can be removed."""
@@ -144,17 +144,19 @@ class Command:
             )
         self._sandbox().require()
 
-    def program(self, rooms: Rooms, seed: int, secrets: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    def program(
+        self, folders: EpisodeFolders, seed: int, secrets: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
         """The words that start it, and its environment variables.
 
         Args:
-            rooms: The folders of the episode.
+            folders: The folders of the episode.
             seed: The seed of the episode.
             secrets: Further environment variables.
         """
-        for folder in (rooms.work, rooms.scratch):
+        for folder in (folders.work, folders.scratch):
             folder.mkdir(exist_ok=True)
-        home = _TMP if self.sandbox else str(rooms.scratch)
+        home = _TMP if self.sandbox else str(folders.scratch)
         variables = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": home,
@@ -167,13 +169,13 @@ class Command:
             **{name: os.environ[name] for name in (*CERTIFICATES, *self.variables) if name in os.environ},
             **secrets,
         }
-        given = {"seed": str(seed), "folder": FOLDER if self.sandbox else str(rooms.work)}
+        given = {"seed": str(seed), "folder": FOLDER if self.sandbox else str(folders.work)}
         words = [filled(word, given) for word in self.words]
         if self.sandbox:
             sandbox = self._sandbox()
-            sandbox.write_settings(rooms.settings)
-            sandbox.hand_over(rooms.work, rooms.scratch, rooms.settings)
-            words = sandbox.words(words, {FOLDER: rooms.work, _TMP: rooms.scratch}, rooms.settings, FOLDER)
+            sandbox.write_settings(folders.settings)
+            sandbox.hand_over(folders.work, folders.scratch, folders.settings)
+            words = sandbox.words(words, {FOLDER: folders.work, _TMP: folders.scratch}, folders.settings, FOLDER)
         return words, variables
 
     def _sandbox(self) -> ProgramSandbox:
