@@ -7,7 +7,7 @@ every session plays an episode of its own.
 from envport.client import AsyncClient, Client
 from envport.environment import Environment, Progress, TaskSource, ToolDefinition, ToolHints, tool
 from envport.errors import EnvportError, ToolError, UpstreamLost
-from envport.player_code import PlayerCode, PlayerLimits, PlayerRun, Workspace
+from envport.player_code import KeptProgram, PlayerCode, PlayerLimits, PlayerRun, Workspace
 from envport.types import Observation, Step, Task
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Client",
     "Environment",
     "EnvportError",
+    "KeptProgram",
     "Observation",
     "PlayerCode",
     "PlayerLimits",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import inspect
 import json
 import os
 import socket
@@ -12,9 +13,9 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
-from envport.player_code import warden
+from envport.player_code import limits as inside
+from envport.player_code import programs, warden
 from envport.sandboxing import find_bubblewrap, shown, system_folders, unused_user
 
 __all__ = ["VARIABLES", "PlayerLimits", "start"]
@@ -22,12 +23,21 @@ __all__ = ["VARIABLES", "PlayerLimits", "start"]
 _ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")
 VARIABLES = {
     "PATH": f"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{sys.base_prefix}/bin",
-    "HOME": warden.WORK,
+    "HOME": inside.WORK,
     "USER": "player",
     "LOGNAME": "player",
     "LANG": "C.UTF-8",
 }
 """Environment variables that the code sees. Nothing of this process's own is among them."""
+# There is no package to import from, so the modules come as text: each its name and its source, the last one runs.
+_BOOT = """
+import sys, types
+names, sources = sys.argv[2::2], sys.argv[3::2]
+for name, source in zip(names, sources):
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, name, "exec"), vars(module))
+module.main()
+"""
 _TMP_SHARE, _SHM_SHARE = 4, 4
 _MOST_OUTPUT = 16 * 2**20
 
@@ -81,8 +91,8 @@ def start(
         "processes": limits.processes,
         "output": limits.output_bytes,
     }
-    python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", _source()]
-    command = [bwrap, *_namespaces(user), *_root(limits, readable), "--", *python, json.dumps(settings)]
+    python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", _BOOT, json.dumps(settings), *_sources()]
+    command = [bwrap, *_namespaces(user), *_root(limits, readable), "--", *python]
     ours, theirs = socket.socketpair()
     with theirs, ExitStack() as on_error:
         on_error.callback(ours.close)
@@ -98,8 +108,10 @@ def start(
     return ours, process
 
 
-def _source() -> str:
-    return Path(warden.__file__).read_text("utf-8")
+def _sources() -> Iterator[str]:
+    for module in (inside, programs, warden):
+        yield module.__name__
+        yield inspect.getsource(module)
 
 
 def _namespaces(user: int | None) -> Iterator[str]:
@@ -129,7 +141,7 @@ def _root(limits: PlayerLimits, readable: Sequence[str | os.PathLike[str]]) -> I
     yield from ("--proc", "/proc", "--bind", "/proc/sys/user", "/proc/sys/user", "--dev", "/dev")
     yield from ("--perms", "1777", "--size", f"{disk // _SHM_SHARE}", "--tmpfs", "/dev/shm", "--remount-ro", "/dev")
     yield from ("--perms", "1777", "--size", f"{disk // _TMP_SHARE}", "--tmpfs", "/tmp")
-    yield from ("--perms", "0777", "--size", f"{disk}", "--tmpfs", warden.WORK, "--chdir", warden.WORK)
+    yield from ("--perms", "0777", "--size", f"{disk}", "--tmpfs", inside.WORK, "--chdir", inside.WORK)
     yield from ("--remount-ro", "/")
 
 
