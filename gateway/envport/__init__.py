@@ -5,7 +5,7 @@ every session plays an episode of its own.
 """
 
 from envport.client import AsyncClient, Client
-from envport.environment import Environment, Progress, TaskSource, ToolDefinition, ToolHints, tool
+from envport.environment import Environment, Progress, Solution, TaskSource, ToolDefinition, ToolHints, tool
 from envport.errors import EnvportError, ToolError, UpstreamLost
 from envport.player_code import KeptProgram, PlayerCode, PlayerLimits, PlayerRun, Workspace
 from envport.types import Observation, Step, Task
@@ -21,6 +21,7 @@ __all__ = [
     "PlayerLimits",
     "PlayerRun",
     "Progress",
+    "Solution",
     "Step",
     "Task",
     "TaskSource",

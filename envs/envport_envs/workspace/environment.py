@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from envport import Environment, PlayerLimits, Step, Task, TaskSource, ToolError, tool
+from envport import Environment, PlayerLimits, Solution, Step, Task, TaskSource, ToolError, tool
 from envport_envs.workspace.hidden import SECONDS
 from envport_envs.workspace.tasks import KINDS, NUMBERS, exercise_of, splits
 from envport_envs.workspace.terminal import MOST_SHOWN, Terminal
@@ -128,3 +128,10 @@ class WorkspaceEnvironment(Environment):
             *(("read_file", {"path": name}) for name in self._exercise.files),
             ("submit", {}),
         ]
+
+    def reference_solution(self, task: Task | None) -> Solution | None:
+        """Write the file that is judged, and hand it in."""
+        if task is None:
+            return None
+        exercise = exercise_of(task.metadata)
+        return Solution([("write_file", {"path": exercise.path, "content": exercise.solution}), ("submit", {})])

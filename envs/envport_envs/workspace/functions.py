@@ -11,8 +11,8 @@ from envport_envs.workspace.recipes import Recipe, draw_inputs, draw_recipe
 __all__ = ["function_exercise"]
 
 _PROMPT = """\
-Write solution.py, a Python module with a function solve(values). It gets a list of {items}, which may be empty, and does \
-this with it, one after the other:
+Write solution.py, a Python module with a function solve(values). It gets a list of {items}, which may be empty, and \
+does this with it, one after the other:
 {steps}
 Then it returns {final}. It must not change the list that it gets.
 
@@ -27,7 +27,8 @@ _EXAMPLES = 3
 def function_exercise(rng: Random, level: int) -> Exercise:
     """An exercise with one step more than its level."""
     recipe, inputs = draw_recipe(rng, level + 1)
-    examples = [f"solve({values!r}) == {recipe.result(values)!r}" for values in draw_inputs(rng, recipe.items, _EXAMPLES)]
+    shown = draw_inputs(rng, recipe.items, _EXAMPLES)
+    examples = [f"solve({values!r}) == {recipe.result(values)!r}" for values in shown]
     return Exercise(
         prompt=_PROMPT.format(
             items=_ITEMS[recipe.items],

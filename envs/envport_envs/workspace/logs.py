@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-__all__ = ["FIELDS", "Filter", "Query", "draw_log", "draw_query"]
+__all__ = ["FIELDS", "Filter", "Log", "Query", "Row", "draw_log", "draw_query"]
 
 _HOSTS = ("web-1", "web-2", "web-3", "web-4")
 _SERVICES = ("api", "auth", "billing", "search", "static")
@@ -21,6 +21,7 @@ _NOISE = (
     "2026-03-04T00:00:00Z web-1 api ERROR connection reset by peer while reading the response",
     "",
 )
+_NOISE_SHARE = 0.1
 _LONGEST = 900
 
 FIELDS = "TIME HOST SERVICE LEVEL STATUS MILLISECONDS USER PATH"
@@ -40,7 +41,20 @@ class Row(NamedTuple):
     path: str
 
 
-# Place in a line for awk, and words for people.
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A log.
+
+    Attributes:
+        text: Its lines.
+        records: What its lines say, without lines that are no records.
+    """
+
+    text: str
+    records: tuple[Row, ...]
+
+
+# The place in a line, for awk.
 _KEYS = {"host": "$2", "service": "$3", "status": "$5", "user": "$7", "path": "$8", "hour": "substr($1, 12, 2)"}
 _CATEGORIES: dict[str, tuple[str, Sequence[str]]] = {
     "service": ("$3", _SERVICES),
@@ -105,9 +119,9 @@ class Query:
             f"Sort {order}, in the order of bytes.{cut}"
         )
 
-    def answer(self, lines: Iterable[str]) -> str:
-        """What is to be printed for a log."""
-        rows = [row for row in map(_parsed, lines) if row is not None and all(it.keeps(row) for it in self.filters)]
+    def answer(self, records: Iterable[Row]) -> str:
+        """What is to be printed for the records of a log."""
+        rows = [row for row in records if all(it.keeps(row) for it in self.filters)]
         if self.key is None:
             return f"{len(rows)}\n"
         groups: dict[str, list[Row]] = {}
@@ -162,28 +176,31 @@ def draw_query(rng: Random, level: int) -> Query:
     )
 
 
-def draw_log(rng: Random, query: Query, lines: int) -> list[str]:
-    """A log of so many lines."""
-    drawn: list[str] = []
+def draw_log(rng: Random, query: Query, lines: int) -> Log:
+    """A log of so many lines, with noise if the question says so."""
+    drawn: list[str | Row] = []
     second = rng.randrange(3600)
     for _ in range(lines):
-        if query.noise and rng.random() < 0.1:
+        if query.noise and rng.random() < _NOISE_SHARE:
             drawn.append(rng.choice(_NOISE))
             continue
         second += rng.randint(1, 2 * 80_000 // lines)
         level = rng.choices((*_LEVELS,), (5, 2, 3))[0]
-        row = Row(
-            f"2026-03-{4 + second // 86400:02}T{second // 3600 % 24:02}:{second // 60 % 60:02}:{second % 60:02}Z",
-            rng.choice(_HOSTS),
-            rng.choice(_SERVICES),
-            level,
-            rng.choice(_LEVELS[level]),
-            rng.randint(1, _LONGEST),
-            rng.choice(_USERS),
-            rng.choice(_PATHS),
+        drawn.append(
+            Row(
+                f"2026-03-{4 + second // 86400:02}T{second // 3600 % 24:02}:{second // 60 % 60:02}:{second % 60:02}Z",
+                rng.choice(_HOSTS),
+                rng.choice(_SERVICES),
+                level,
+                rng.choice(_LEVELS[level]),
+                rng.randint(1, _LONGEST),
+                rng.choice(_USERS),
+                rng.choice(_PATHS),
+            )
         )
-        drawn.append(" ".join(map(str, row)))
-    return drawn
+    written = (line if isinstance(line, str) else " ".join(map(str, line)) for line in drawn)
+    records = tuple(line for line in drawn if isinstance(line, Row))
+    return Log("".join(f"{line}\n" for line in written), records)
 
 
 def _numeric(rng: Random) -> Filter:
@@ -207,12 +224,6 @@ def _numeric(rng: Random) -> Filter:
 def _category(rng: Random, category: str) -> Filter:
     place, choices = _CATEGORIES[category]
     chosen = rng.choice(choices)
-    return Filter(f"with {category.upper()} {chosen}", f'{place} == "{chosen}"', lambda row: getattr(row, category) == chosen)
-
-
-def _parsed(line: str) -> Row | None:
-    fields = line.split()
-    if len(fields) != len(Row._fields):
-        return None
-    time, host, service, level, status, ms, user, path = fields
-    return Row(time, host, service, level, int(status), int(ms), user, path)
+    return Filter(
+        f"with {category.upper()} {chosen}", f'{place} == "{chosen}"', lambda row: getattr(row, category) == chosen
+    )

@@ -1,4 +1,4 @@
-"""The operations that tasks are made of: each a function, whose source is part of the reference solution, and its words."""
+"""The operations that tasks are made of, each with its words. Their source is part of the reference solutions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,84 @@ from typing import Any
 
 __all__ = ["FINALS", "OPERATIONS", "WORDS", "Operation"]
 
-WORDS = (
-    "amber anchor apple autumn basket beacon bottle branch bridge button candle canyon carpet castle cherry circle "
-    "cloud copper corner cotton desert dragon eagle ember engine fabric feather forest garden ginger glacier hammer "
-    "harbor island jacket kettle ladder lantern lemon marble meadow mirror needle ocean olive orchard paper pebble "
-    "pepper planet pocket puzzle quartz ribbon river saddle silver spider stone summer sunset table timber tunnel "
-    "valley velvet walnut window winter zebra ant bee cow dog elk fox"
-).split()
+WORDS = [
+    "amber",
+    "anchor",
+    "apple",
+    "autumn",
+    "basket",
+    "beacon",
+    "bottle",
+    "branch",
+    "bridge",
+    "button",
+    "candle",
+    "canyon",
+    "carpet",
+    "castle",
+    "cherry",
+    "circle",
+    "cloud",
+    "copper",
+    "corner",
+    "cotton",
+    "desert",
+    "dragon",
+    "eagle",
+    "ember",
+    "engine",
+    "fabric",
+    "feather",
+    "forest",
+    "garden",
+    "ginger",
+    "glacier",
+    "hammer",
+    "harbor",
+    "island",
+    "jacket",
+    "kettle",
+    "ladder",
+    "lantern",
+    "lemon",
+    "marble",
+    "meadow",
+    "mirror",
+    "needle",
+    "ocean",
+    "olive",
+    "orchard",
+    "paper",
+    "pebble",
+    "pepper",
+    "planet",
+    "pocket",
+    "puzzle",
+    "quartz",
+    "ribbon",
+    "river",
+    "saddle",
+    "silver",
+    "spider",
+    "stone",
+    "summer",
+    "sunset",
+    "table",
+    "timber",
+    "tunnel",
+    "valley",
+    "velvet",
+    "walnut",
+    "window",
+    "winter",
+    "zebra",
+    "ant",
+    "bee",
+    "cow",
+    "dog",
+    "elk",
+    "fox",
+]
 """Words that inputs are drawn from."""
 
 
@@ -58,7 +129,7 @@ def running_sums(values: list[int]) -> list[int]:
 
 
 def differences(values: list[int]) -> list[int]:
-    return [after - before for before, after in zip(values, values[1:], strict=False)]
+    return [values[place] - values[place - 1] for place in range(1, len(values))]
 
 
 def sort_up(values: list[int]) -> list[int]:
@@ -225,7 +296,11 @@ OPERATIONS: dict[str, tuple[Operation, ...]] = {
             "{n} numbers becomes empty.",
             range(2, 4),
         ),
-        Operation(remainders, "Replace each number by the remainder of its division by {n}, which is never negative.", range(3, 12)),
+        Operation(
+            remainders,
+            "Replace each number by the remainder of its division by {n}, which is never negative.",
+            range(3, 12),
+        ),
         Operation(clamp, "Replace numbers above {n} by {n}, and numbers below -{n} by -{n}.", range(5, 40)),
         Operation(merge_equal, "Where neighbours are equal, keep only the first of them."),
         *_ANY,
@@ -268,7 +343,9 @@ FINALS: dict[str, tuple[Operation, ...]] = {
         *_ANY_FINALS,
         Operation(hyphenated, "the words joined by hyphens, as one text"),
         Operation(occurrences, "a dictionary from each word to how often it occurs"),
-        Operation(longest, "the longest word, the first of them if there are several, or an empty text if there is none"),
+        Operation(
+            longest, "the longest word, the first of them if there are several, or an empty text if there is none"
+        ),
         Operation(initials, "the first characters of all words, joined to one text"),
     ),
 }

@@ -8,7 +8,7 @@ from random import Random
 
 from envport_envs.workspace.exercise import Exercise
 from envport_envs.workspace.hidden import ProgramTest
-from envport_envs.workspace.logs import FIELDS, Query, draw_log, draw_query
+from envport_envs.workspace.logs import FIELDS, Log, Query, draw_log, draw_query
 
 __all__ = ["pipeline_exercise"]
 
@@ -26,7 +26,7 @@ For sample.log, the report is:
 {report}
 Only pipeline.sh counts, with the programs of the system. When it is done, call submit."""
 _SAMPLE_LINES = 60
-_LINES = (0, 25, 80, 200, 400)
+_LINES = (0, 40, 100, 250)
 
 
 def pipeline_exercise(rng: Random, level: int) -> Exercise:
@@ -35,24 +35,21 @@ def pipeline_exercise(rng: Random, level: int) -> Exercise:
         query = draw_query(rng, level)
         sample = draw_log(rng, query, _SAMPLE_LINES)
         logs = [draw_log(rng, query, lines) for lines in _LINES]
-        if query.answer(sample) and _tells_apart(query, logs):
+        if query.answer(sample.records) and _tells_apart(query, logs):
             break
     return Exercise(
-        prompt=_PROMPT.format(fields=FIELDS, query=query.words(), report=query.answer(sample)),
+        prompt=_PROMPT.format(fields=FIELDS, query=query.words(), report=query.answer(sample.records)),
         path="pipeline.sh",
         solution=query.pipeline(),
-        test=ProgramTest(["bash", "pipeline.sh"], [(_text(log), query.answer(log)) for log in logs]),
-        files={"sample.log": _text(sample)},
+        test=ProgramTest(["bash", "pipeline.sh"], [(log.text, query.answer(log.records)) for log in logs]),
+        files={"sample.log": sample.text},
     )
 
 
-def _tells_apart(query: Query, logs: Sequence[Sequence[str]]) -> bool:
+def _tells_apart(query: Query, logs: Sequence[Log]) -> bool:
     """Whether leaving out any part of the question gives other answers."""
-    filters = [replace(query, filters=(*query.filters[:it], *query.filters[it + 1 :])) for it in range(len(query.filters))]
-    others = [*filters, *([replace(query, most=None)] if query.most else [])]
-    answers = [query.answer(log) for log in logs]
-    return len({*answers}) == len(answers) and all([it.answer(log) for log in logs] != answers for it in others)
-
-
-def _text(log: Sequence[str]) -> str:
-    return "".join(f"{line}\n" for line in log)
+    places = range(len(query.filters))
+    others = [replace(query, filters=query.filters[:it] + query.filters[it + 1 :]) for it in places]
+    others += [] if query.most is None else [replace(query, most=None)]
+    answers = [query.answer(log.records) for log in logs]
+    return len({*answers}) == len(answers) and all([it.answer(log.records) for log in logs] != answers for it in others)

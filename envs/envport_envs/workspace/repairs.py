@@ -14,8 +14,8 @@ from envport_envs.workspace.recipes import Recipe, Step, draw_inputs, draw_recip
 __all__ = ["repair_exercise"]
 
 _PROMPT = """\
-program.py is run as python3 program.py. It reads {items} from standard input, separated by blanks or line ends. It is to \
-do this with the list of them, one after the other:
+program.py is run as python3 program.py. It reads {items} from standard input, separated by blanks or line ends. It is \
+to do this with the list of them, one after the other:
 {steps}
 Then it is to print {final}, as JSON with sorted keys on one line. But it does something else: repair it.
 
@@ -79,8 +79,7 @@ def repair_exercise(rng: Random, level: int) -> Exercise:
     expected = [*zip(inputs, right.results(inputs), broken.results(inputs), strict=True)]
     chosen = sorted(expected, key=lambda case: case[1] == case[2])[:_RUNS]
     examples = [
-        f"{_text(values)}\ngives {recipe.results([values])[0]}"
-        for values in draw_inputs(rng, recipe.items, _EXAMPLES)
+        f"{_text(values)}\ngives {recipe.results([values])[0]}" for values in draw_inputs(rng, recipe.items, _EXAMPLES)
     ]
     return Exercise(
         prompt=_PROMPT.format(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 
-from envport import KeptProgram, PlayerRun, ToolError, Workspace
+from envport import KeptProgram, ToolError, Workspace
 from envport_envs.workspace import interpreter
 
 __all__ = ["MOST_SHOWN", "Terminal"]
@@ -80,7 +80,7 @@ class Terminal:
             return str(run)
         # Where a limit was exceeded, the other program was ended too. It says so when it is asked.
         del self._programs[what]
-        return f"{_told(run)}\nThe {what} has ended, and its variables are gone. The next call starts another one."
+        return f"{run}\nThe {what} has ended, and its variables are gone. The next call starts another one."
 
     def _started(self, what: str) -> KeptProgram:
         argv: Sequence[str] = _PROGRAMS[what]
@@ -88,10 +88,6 @@ class Terminal:
         if what == "shell" and self._before:
             program.ask(self._before, timeout=self._seconds)
         return program
-
-
-def _told(run: PlayerRun) -> str:
-    return str(run)
 
 
 def _plain(text: str) -> str:

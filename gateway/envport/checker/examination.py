@@ -16,6 +16,7 @@ import jsonschema
 from mcp.shared.tool_name_validation import validate_tool_name
 
 from envport.checker.report import CheckReport
+from envport.checker.solved import check_solutions
 from envport.checker.trial import Trial, bounds_of, failure, told
 from envport.checker.watch import CHECK_SECONDS, CheckWatch, OutOfTime
 from envport.definition import EnvironmentDefinition
@@ -134,6 +135,8 @@ class _Examination:
             self._watch.stage = f"playing seed {seed} ({number + 1} of {len(self._seeds)})"
             await Trial(spec, report, self._watch, tasks[number % len(tasks)], seed, self._steps).run()
             report.unplayed.remove(seed)
+        if report.ok:
+            await check_solutions(spec, report, self._watch, tasks)
 
     def _check_splits(self, spec: EnvironmentDefinition, report: CheckReport) -> list[Task]:
         """Check a sample of the tasks of each split, and return tasks to play."""

@@ -1,9 +1,8 @@
 """The first process of a player's sandbox: runs commands for the environment, and ends everything that they start.
 
-It is given to a Python of its own as source text, with the modules `limits` and `programs`. They import nothing but each
-other and the standard library. Requests come over
-descriptor 0, a socket. When the other end of it is closed, for whatever reason, this process ends, and with it the PID
-namespace and all that is in it.
+It is given to a Python of its own as source text, with the modules `limits` and `programs`: all three import nothing
+but each other and the standard library. Requests come over descriptor 0, a socket. When the other end of it is closed,
+for whatever reason, this process ends, and with it the PID namespace and all that is in it.
 
 It belongs to the player's side of the wall. The environment believes nothing of what it answers.
 """
@@ -11,7 +10,6 @@ It belongs to the player's side of the wall. The environment believes nothing of
 from __future__ import annotations
 
 import binascii
-import contextlib
 import ctypes
 import json
 import os
@@ -137,12 +135,14 @@ class _Warden:
         """Answer a request."""
         match request["op"]:
             case "run":
+                self._processes.end()
                 return run(request, self._processes, self._limits)
             case "start":
                 self._kept.append(Kept(request, self._processes, self._limits))
                 return {"number": len(self._kept) - 1}
             case "ask":
-                return self._kept[request["number"]].ask(request)
+                number: int = request["number"]
+                return self._kept[number].ask(request)
             case "write":
                 return _guarded(_write, request)
             case _:

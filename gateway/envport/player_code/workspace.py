@@ -109,7 +109,7 @@ class Workspace:
         request says, it writes an exit code and a newline to descriptor 4. Its standard input is empty.
 
         Between requests, it and all that it has started stand still; several programs may be kept, and a request to
-        one lets all go on. The limits hold for all together. A later `run` ends all of them.
+        one lets all go on. The limits hold for all together. A later `run` ends all of them first.
 
         Args:
             argv: The program and its arguments.
