@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -43,10 +44,15 @@ def exercise_of(metadata: Any) -> Exercise:
         ToolError: It names no exercise.
     """
     kind, number = metadata.get("kind"), metadata.get("number")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ToolError(f"the task's kind is {kind!r}; allowed: {', '.join(KINDS)}")
     if type(number) is not int or not 0 <= number < NUMBERS:
         raise ToolError(f"the task's number is {number!r}; it has to be a whole number from 0 to {NUMBERS - 1}")
+    return _exercise(kind, number)
+
+
+@lru_cache(maxsize=64)
+def _exercise(kind: str, number: int) -> Exercise:
     return KINDS[kind](Random(f"{kind} {number}"), level_of(number))
 
 
