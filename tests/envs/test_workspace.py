@@ -155,7 +155,7 @@ async def test_bad_input_is_refused_with_the_reason() -> None:
 @pytest.mark.parametrize("task", [{"kind": "poem", "number": 1}, {"kind": "repair", "number": 240}, {"kind": "repair"}])
 async def test_a_task_that_there_is_not_is_refused(task: dict[str, Any]) -> None:
     async with table() as episodes:
-        with pytest.raises(EnvportError, match="the task's (kind|number) is"):
+        with pytest.raises(EnvportError, match=r"the task's (kind|number) is"):
             await open_episode(episodes, "it", task={"id": "x", "prompt": "", "metadata": task})
 
 
@@ -196,7 +196,7 @@ FUNCTION_CHEATS = {
         "    except OSError:\n        pass\ndef solve(values):\n    return values\n"
     ),
     "floods": "import os\nfor _ in range(100):\n    os.write(1, b'[' * 65536)\nos._exit(0)\n",
-    "cannot be read": "def solve(values):\n    nested = []\n    for _ in range(900):\n        nested = [nested]\n    return nested\n",
+    "cannot be read": "def solve(values):\n    for _ in range(900):\n        values = [values]\n    return values\n",
     "is no text": "\udcff",
 }
 

@@ -129,7 +129,9 @@ def test_a_program_that_ends_says_how() -> None:
 def test_a_forged_answer_only_confuses_its_own_player() -> None:
     with workspace() as made:
         program = shell(made)
-        forged = "for end in /proc/$$/fd/4 /proc/$PPID/fd/*; do (yes 0 | head -n 5000 > $end) 2> /dev/null; done; echo ok"
+        forged = (
+            "for end in /proc/$$/fd/4 /proc/$PPID/fd/*; do (yes 0 | head -n 5000 > $end) 2> /dev/null; done; echo ok"
+        )
         program.ask(forged, timeout=patient(20.0))
         made.write({"file": "text"})
         assert made.read("file") == b"text"

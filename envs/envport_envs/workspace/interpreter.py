@@ -1,6 +1,7 @@
 """The interpreter behind the tool `python`. It runs in the sandbox, as source text, and belongs to the player's side.
 
-Requests come over descriptor 3, each with a null byte at its end. The exit code goes to descriptor 4.
+Its argument is the folder to begin in. Requests come over descriptor 3, each with a null byte at its end. The exit code
+goes to descriptor 4.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _REQUESTS, _ANSWERS = 3, 4
 
 def serve() -> None:
     """Run one piece of code after another in one namespace."""
+    os.chdir(sys.argv[1])
     module = sys.modules["__main__"] = types.ModuleType("__main__")
     for end in (_REQUESTS, _ANSWERS):
         os.set_inheritable(end, False)

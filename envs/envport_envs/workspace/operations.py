@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FINALS", "OPERATIONS", "WORDS", "Operation"]
+__all__ = ["FINALS", "OPERATIONS", "WORDS", "ListOperation"]
 
 WORDS = [
     "amber",
@@ -90,7 +90,7 @@ WORDS = [
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ListOperation:
     """Something that is done with a list.
 
     Attributes:
@@ -266,87 +266,91 @@ def initials(values: list[str]) -> str:
 
 
 _ANY = (
-    Operation(reverse_list, "Reverse the order of the list."),
-    Operation(drop_repeats, "Keep only the first occurrence of each item."),
-    Operation(every_nth, "Keep the first item and then every {n}-th one after it.", range(2, 5)),
-    Operation(rotate_left, "Move the first item to the end of the list, {n} times over.", range(2, 5)),
-    Operation(drop_first, "Drop the first {n} items.", range(2, 4)),
+    ListOperation(reverse_list, "Reverse the order of the list."),
+    ListOperation(drop_repeats, "Keep only the first occurrence of each item."),
+    ListOperation(every_nth, "Keep the first item and then every {n}-th one after it.", range(2, 5)),
+    ListOperation(rotate_left, "Move the first item to the end of the list, {n} times over.", range(2, 5)),
+    ListOperation(drop_first, "Drop the first {n} items.", range(2, 4)),
 )
 
-OPERATIONS: dict[str, tuple[Operation, ...]] = {
+OPERATIONS: dict[str, tuple[ListOperation, ...]] = {
     "numbers": (
-        Operation(keep_multiples, "Keep only the numbers that are divisible by {n}.", range(2, 5)),
-        Operation(drop_multiples, "Drop the numbers that are divisible by {n}.", range(2, 8)),
-        Operation(keep_above, "Keep only the numbers that are greater than {n}.", range(-25, 20)),
-        Operation(add, "Add {n} to each number.", (*range(-9, 0), *range(1, 10))),
-        Operation(multiply, "Multiply each number by {n}.", (-3, -2, 2, 3, 4, 5)),
-        Operation(running_sums, "Replace each number by the sum of all numbers up to and including it."),
-        Operation(
+        ListOperation(keep_multiples, "Keep only the numbers that are divisible by {n}.", range(2, 5)),
+        ListOperation(drop_multiples, "Drop the numbers that are divisible by {n}.", range(2, 8)),
+        ListOperation(keep_above, "Keep only the numbers that are greater than {n}.", range(-25, 20)),
+        ListOperation(add, "Add {n} to each number.", (*range(-9, 0), *range(1, 10))),
+        ListOperation(multiply, "Multiply each number by {n}.", (-3, -2, 2, 3, 4, 5)),
+        ListOperation(running_sums, "Replace each number by the sum of all numbers up to and including it."),
+        ListOperation(
             differences,
             "Replace the list by the differences of neighbours, each number minus the one before it: the list becomes "
             "one shorter, and one of fewer than two numbers becomes empty.",
         ),
-        Operation(sort_up, "Sort the numbers in ascending order."),
-        Operation(sort_down, "Sort the numbers in descending order."),
-        Operation(digit_sums, "Replace each number by the sum of the decimal digits of its absolute value."),
-        Operation(negate_even_places, "Change the sign of the second, the fourth, the sixth number, and so on."),
-        Operation(
+        ListOperation(sort_up, "Sort the numbers in ascending order."),
+        ListOperation(sort_down, "Sort the numbers in descending order."),
+        ListOperation(digit_sums, "Replace each number by the sum of the decimal digits of its absolute value."),
+        ListOperation(negate_even_places, "Change the sign of the second, the fourth, the sixth number, and so on."),
+        ListOperation(
             window_largest,
             "Replace the list by the largest number of each {n} neighbours, from left to right: a list of fewer than "
             "{n} numbers becomes empty.",
             range(2, 4),
         ),
-        Operation(
+        ListOperation(
             remainders,
             "Replace each number by the remainder of its division by {n}, which is never negative.",
             range(3, 12),
         ),
-        Operation(clamp, "Replace numbers above {n} by {n}, and numbers below -{n} by -{n}.", range(5, 40)),
-        Operation(merge_equal, "Where neighbours are equal, keep only the first of them."),
+        ListOperation(clamp, "Replace numbers above {n} by {n}, and numbers below -{n} by -{n}.", range(5, 40)),
+        ListOperation(merge_equal, "Where neighbours are equal, keep only the first of them."),
         *_ANY,
     ),
     "words": (
-        Operation(reverse_each, "Write each word backwards."),
-        Operation(keep_longer, "Keep only the words that have more than {n} characters.", range(3, 7)),
-        Operation(remove_letter, "Remove the letter {n} from each word, wherever it is.", "aeilnorst"),
-        Operation(keep_with, "Keep only the words that contain the letter {n}.", "aeilnorst"),
-        Operation(sort_words, "Sort the words alphabetically, by code points."),
-        Operation(sort_by_length, "Sort the words by length, the shortest first; equally long ones keep their order."),
-        Operation(
+        ListOperation(reverse_each, "Write each word backwards."),
+        ListOperation(keep_longer, "Keep only the words that have more than {n} characters.", range(3, 7)),
+        ListOperation(remove_letter, "Remove the letter {n} from each word, wherever it is.", "aeilnorst"),
+        ListOperation(keep_with, "Keep only the words that contain the letter {n}.", "aeilnorst"),
+        ListOperation(sort_words, "Sort the words alphabetically, by code points."),
+        ListOperation(
+            sort_by_length, "Sort the words by length, the shortest first; equally long ones keep their order."
+        ),
+        ListOperation(
             shift_letters,
             "Replace each lower-case letter by the one {n} places later in the alphabet, where a follows z.",
             range(1, 13),
         ),
-        Operation(append_length, "Append to each word the number of its characters, as in fox3."),
-        Operation(double_vowels, "Write each vowel (a, e, i, o, u) twice."),
-        Operation(rotate_each, "Move the first character of each word to its end, {n} times over.", range(2, 4)),
+        ListOperation(append_length, "Append to each word the number of its characters, as in fox3."),
+        ListOperation(double_vowels, "Write each vowel (a, e, i, o, u) twice."),
+        ListOperation(rotate_each, "Move the first character of each word to its end, {n} times over.", range(2, 4)),
         *_ANY,
     ),
 }
 """What can be done with a list, by what is in it."""
 
-_ANY_FINALS = (Operation(the_list, "the list"), Operation(how_many, "how many items the list has"))
+_ANY_FINALS = (ListOperation(the_list, "the list"), ListOperation(how_many, "how many items the list has"))
 
-FINALS: dict[str, tuple[Operation, ...]] = {
+FINALS: dict[str, tuple[ListOperation, ...]] = {
     "numbers": (
         *_ANY_FINALS,
-        Operation(total, "the sum of the numbers, 0 if there are none"),
-        Operation(spread, "the largest number minus the smallest, 0 if there are none"),
-        Operation(
+        ListOperation(total, "the sum of the numbers, 0 if there are none"),
+        ListOperation(spread, "the largest number minus the smallest, 0 if there are none"),
+        ListOperation(
             most_common,
             "the number that occurs most often, the smallest of them if there are several, or None (null in JSON) if "
             "the list is empty",
         ),
-        Operation(alternating_sum, "the first number minus the second plus the third and so on, 0 if there are none"),
+        ListOperation(
+            alternating_sum, "the first number minus the second plus the third and so on, 0 if there are none"
+        ),
     ),
     "words": (
         *_ANY_FINALS,
-        Operation(hyphenated, "the words joined by hyphens, as one text"),
-        Operation(occurrences, "a dictionary from each word to how often it occurs"),
-        Operation(
+        ListOperation(hyphenated, "the words joined by hyphens, as one text"),
+        ListOperation(occurrences, "a dictionary from each word to how often it occurs"),
+        ListOperation(
             longest, "the longest word, the first of them if there are several, or an empty text if there is none"
         ),
-        Operation(initials, "the first characters of all words, joined to one text"),
+        ListOperation(initials, "the first characters of all words, joined to one text"),
     ),
 }
 """What is made of the list in the end, by what is in it."""

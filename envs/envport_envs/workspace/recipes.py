@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from envport_envs.workspace.operations import FINALS, OPERATIONS, WORDS, Operation
+from envport_envs.workspace.operations import FINALS, OPERATIONS, WORDS, ListOperation
 
-__all__ = ["Recipe", "Step", "draw_inputs", "draw_recipe", "draw_step"]
+__all__ = ["Recipe", "RecipeStep", "draw_inputs", "draw_recipe", "draw_step"]
 
 _LARGEST = 60
 _LONGEST_LIST = 14
@@ -20,10 +20,10 @@ _FEWEST_RESULTS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecipeStep:
     """An operation with its parameter."""
 
-    operation: Operation
+    operation: ListOperation
     n: int | str | None = None
 
     @property
@@ -51,8 +51,8 @@ class Recipe:
     """
 
     items: str
-    steps: tuple[Step, ...]
-    final: Step
+    steps: tuple[RecipeStep, ...]
+    final: RecipeStep
 
     def result(self, values: list[Any]) -> Any:
         """What becomes of a list."""
@@ -78,10 +78,10 @@ class Recipe:
         return replace(self, steps=self.steps[:place] + self.steps[place + 1 :])
 
 
-def draw_step(rng: Random, items: str) -> Step:
+def draw_step(rng: Random, items: str) -> RecipeStep:
     """A step for a list of such items."""
     operation = rng.choice(OPERATIONS[items])
-    return Step(operation, rng.choice(operation.choices) if operation.choices else None)
+    return RecipeStep(operation, rng.choice(operation.choices) if operation.choices else None)
 
 
 def draw_inputs(rng: Random, items: str, number: int) -> list[list[Any]]:
@@ -94,7 +94,7 @@ def draw_recipe(rng: Random, steps: int) -> tuple[Recipe, list[list[Any]]]:
     items = rng.choice(("numbers", "words"))
     while True:
         drawn = tuple(draw_step(rng, items) for _ in range(steps))
-        recipe = Recipe(items, drawn, Step(rng.choice(FINALS[items])))
+        recipe = Recipe(items, drawn, RecipeStep(rng.choice(FINALS[items])))
         inputs = [[], *draw_inputs(rng, items, _HIDDEN)]
         results = recipe.results(inputs)
         if len({*results}) < _FEWEST_RESULTS:

@@ -9,7 +9,7 @@ from typing import Any
 
 from envport_envs.workspace.exercise import Exercise
 from envport_envs.workspace.hidden import ProgramTest
-from envport_envs.workspace.recipes import Recipe, Step, draw_inputs, draw_recipe, draw_step
+from envport_envs.workspace.recipes import Recipe, RecipeStep, draw_inputs, draw_recipe, draw_step
 
 __all__ = ["repair_exercise"]
 
@@ -42,7 +42,7 @@ class _Program:
     """
 
     recipe: Recipe
-    changed: Mapping[int, tuple[Step, ...]] = field(default_factory=dict[int, tuple[Step, ...]])
+    changed: Mapping[int, tuple[RecipeStep, ...]] = field(default_factory=dict[int, tuple[RecipeStep, ...]])
     crashes: frozenset[int] = frozenset()
 
     def results(self, inputs: Sequence[list[Any]]) -> list[str]:
@@ -62,7 +62,7 @@ class _Program:
             f"print(json.dumps({self.recipe.final.call()}, sort_keys=True))\n"
         )
 
-    def _at(self, place: int) -> tuple[Step, ...]:
+    def _at(self, place: int) -> tuple[RecipeStep, ...]:
         return self.changed.get(place, (self.recipe.steps[place],))
 
     def _done(self) -> Recipe:

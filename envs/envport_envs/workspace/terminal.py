@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from envport import KeptProgram, ToolError, Workspace
 from envport_envs.workspace import interpreter
@@ -15,6 +15,7 @@ MOST_SHOWN = 65_536
 
 # What is interrupted goes on at the head of the loop, and answers 130 there, as shells do.
 _SHELL = """
+cd "$1"; shift
 trap 'continue 999' INT
 _status=
 while [ -z "$_status" ] || printf '%s\\n' "$_status" >&4; _status=130; IFS= read -r -d '' -u 3 _request; do
@@ -34,13 +35,21 @@ class Terminal:
     Args:
         workspace: The sandbox.
         seconds: Seconds that a call may take.
-        before: Commands for the shell, which are run before its first call.
+        folder: Where the shell and the interpreter begin.
+        variables: Environment variables, beside those that the sandbox has.
     """
 
-    def __init__(self, workspace: Workspace, seconds: float, before: str = ""):
+    def __init__(
+        self,
+        workspace: Workspace,
+        seconds: float,
+        folder: str = "/work",
+        variables: Mapping[str, str] | None = None,
+    ):
         self._workspace = workspace
         self._seconds = seconds
-        self._before = before
+        self._folder = folder
+        self._variables = variables or {}
         self._programs: dict[str, KeptProgram] = {}
 
     def bash(self, command: str) -> str:
@@ -74,20 +83,14 @@ class Terminal:
     def _ask(self, what: str, text: str) -> str:
         program = self._programs.get(what)
         if program is None:
-            program = self._programs[what] = self._started(what)
+            argv = (*_PROGRAMS[what], self._folder)
+            program = self._programs[what] = self._workspace.start(argv, variables=self._variables)
         run = program.ask(_plain(text), timeout=self._seconds)
         if program.live:
             return str(run)
         # Where a limit was exceeded, the other program was ended too. It says so when it is asked.
         del self._programs[what]
         return f"{run}\nThe {what} has ended, and its variables are gone. The next call starts another one."
-
-    def _started(self, what: str) -> KeptProgram:
-        argv: Sequence[str] = _PROGRAMS[what]
-        program = self._workspace.start(argv)
-        if what == "shell" and self._before:
-            program.ask(self._before, timeout=self._seconds)
-        return program
 
 
 def _plain(text: str) -> str:

@@ -15,7 +15,7 @@ _WRITABLE = (WORK, "/tmp", "/dev/shm")
 _NODE_BYTES = 1_536
 
 
-class Limits:
+class ProgramLimits:
     """What all programs of the sandbox may use together.
 
     Args:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from envport.player_code.limits import WORK, Limits
+from envport.player_code.limits import WORK, ProgramLimits
 
 _CHUNK = 65_536
 _CHECK_SECONDS = 0.05
@@ -32,7 +32,7 @@ class Processes:
     def __init__(self) -> None:
         self._status: dict[int, int | None] = {}
 
-    def start(self, request: dict[str, Any], limits: Limits, ends: Sequence[int]) -> tuple[int, int]:
+    def start(self, request: dict[str, Any], limits: ProgramLimits, ends: Sequence[int]) -> tuple[int, int]:
         """Start a program whose descriptors from 0 on are these. Returns its process id, and a descriptor of it."""
         pid = os.fork()
         if pid == 0:
@@ -79,7 +79,7 @@ class Processes:
 class _Watch:
     """Waits for programs: feeds them, keeps what they write, and says which limit they exceed."""
 
-    def __init__(self, processes: Processes, limits: Limits, outputs: Sequence[int]):
+    def __init__(self, processes: Processes, limits: ProgramLimits, outputs: Sequence[int]):
         self.ended: str | None = None
         self._processes = processes
         self._limits = limits
@@ -173,7 +173,7 @@ class _Watch:
         return bool(data)
 
 
-def run(request: dict[str, Any], processes: Processes, limits: Limits) -> dict[str, Any]:
+def run(request: dict[str, Any], processes: Processes, limits: ProgramLimits) -> dict[str, Any]:
     """Run one command, from its start to the end of all that runs in the sandbox."""
     (stdin, write_end), (out, out_end), (err, err_end) = os.pipe(), os.pipe(), os.pipe()
     for end in (write_end, out, err):
@@ -204,7 +204,7 @@ class Kept:
     writes an exit code and a newline to descriptor 4.
     """
 
-    def __init__(self, request: dict[str, Any], processes: Processes, limits: Limits):
+    def __init__(self, request: dict[str, Any], processes: Processes, limits: ProgramLimits):
         self._processes = processes
         self._limits = limits
         (asked, self._ask), (self._answers, answer), (self._out, out) = os.pipe(), os.pipe(), os.pipe()
@@ -257,7 +257,7 @@ class Kept:
         return int(text) if text.strip().isdigit() and len(text) <= _LONGEST_CODE else _NO_CODE
 
 
-def _execute(request: dict[str, Any], limits: Limits, ends: Sequence[int]) -> NoReturn:
+def _execute(request: dict[str, Any], limits: ProgramLimits, ends: Sequence[int]) -> NoReturn:
     argv: list[str] = request["argv"]
     try:
         os.setsid()

@@ -20,7 +20,7 @@ import struct
 import sys
 from typing import Any, NoReturn
 
-from envport.player_code.limits import WORK, Limits
+from envport.player_code.limits import WORK, ProgramLimits
 from envport.player_code.programs import Kept, Processes, run
 
 MAX_MESSAGE = 64 * 2**20
@@ -59,7 +59,7 @@ def main() -> NoReturn:
     # The kernel keeps every other signal of this namespace from its first process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _settle_in(settings["user"])
-    warden = _Warden(Limits(settings))
+    warden = _Warden(ProgramLimits(settings))
     _send({"ready": True})
     while True:
         warden.idle()
@@ -118,7 +118,7 @@ def _send(message: dict[str, Any]) -> None:
 class _Warden:
     """Does what the environment asks for."""
 
-    def __init__(self, limits: Limits):
+    def __init__(self, limits: ProgramLimits):
         self._limits = limits
         self._processes = Processes()
         self._kept: list[Kept] = []

@@ -19,8 +19,8 @@ import anyio
 import anyio.to_thread
 
 from envport.errors import ToolError
-from envport.player_code.bubblewrap import VARIABLES, PlayerLimits
-from envport.player_code.channel import Readable, exchange, started
+from envport.player_code.bubblewrap import VARIABLES, PlayerLimits, SandboxView
+from envport.player_code.channel import exchange, started
 from envport.player_code.kept import KeptProgram
 from envport.player_code.result import PlayerRun
 from envport.player_code.warden import pack
@@ -59,12 +59,12 @@ class Workspace:
     Made by `PlayerCode.workspace`. Nothing of a run is left when it returns but its files. `start` keeps a program.
     """
 
-    def __init__(self, limits: PlayerLimits, readable: Readable, hooks: Hooks):
+    def __init__(self, limits: PlayerLimits, view: SandboxView, hooks: Hooks):
         self._hooks = hooks
         self._turn = threading.Lock()
         self._closing = threading.Lock()
         self._sock: socket.socket | None = None
-        self._sock, self._process = started(limits, readable)
+        self._sock, self._process = started(limits, view)
 
     def __enter__(self) -> Self:
         return self
