@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,6 +17,7 @@ from envport.checker import examine
 from envport.episodes import Episode, Episodes
 from envport.errors import ConfigurationError, InvalidOption
 from envport.registry import load
+from envport_envs.harbor.scheme import harbor
 
 needs_bubblewrap = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"
@@ -351,3 +354,10 @@ async def test_a_package_can_bring_a_runtime_for_what_needs_an_image(
         episode = await opened(episodes)
         assert await said(episode, "bash", command="this") == "add ran this"
         assert (await episodes.finish(episode.handle, episode.principal)).reward == 0.5
+
+
+def test_the_table_of_the_page_has_the_options() -> None:
+    page = Path(inspect.getfile(harbor)).with_name("README.md").read_text()
+    table = page.partition("| option | |")[2].partition("\n\n")[0]
+    options = [it.name for it in inspect.signature(harbor).parameters.values() if it.kind is it.KEYWORD_ONLY]
+    assert re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE) == options

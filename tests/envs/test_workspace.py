@@ -18,6 +18,7 @@ from envport.episodes import Episode, Episodes
 from envport.errors import EnvportError, InvalidOption
 from envport.registry import load
 from envport_envs.workspace import operations
+from envport_envs.workspace.measure import measure
 from envport_envs.workspace.tasks import KINDS, NUMBERS, exercise_of
 
 pytestmark = pytest.mark.skipif(
@@ -237,9 +238,13 @@ async def test_the_hidden_cases_are_nowhere_in_reach() -> None:
         # The answer to what is shown is not the answer to what is hidden.
         shown = exercise_of(metadata("pipeline", 0)).prompt.partition("the report is:\n")[2].partition("\nOnly")[0]
         assert await earned(episodes, "pipeline", 0, {"pipeline.sh": f"echo '{shown}'\n"}) == 0.0
-        for cheat in ("kill -9 $PPID; exit 0\n", "kill -9 -1\n", ""):
+        for cheat in ("rm pipeline.sh; mkdir pipeline.sh\n", "kill -9 $PPID; exit 0\n", "kill -9 -1\n", ""):
             assert await earned(episodes, "pipeline", 0, {"pipeline.sh": cheat}) == 0.0
         assert await earned(episodes, "repair", 0, {"program.py": "print('1')\n"}) == 0.0
+
+
+def test_what_it_costs_can_be_measured() -> None:
+    assert min(measure(episodes=1, calls=1).values()) > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

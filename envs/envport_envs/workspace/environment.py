@@ -26,7 +26,7 @@ class WorkspaceEnvironment(Environment):
     without network. Between calls, what runs in the background stands still.
 
     When the episode has ended, in whichever way, the file that the task asks for is taken out, and hidden tests run it
-    in new sandboxes. They compare what it gives, in the environment's process, with what they expect. The reward is 1
+    in a new sandbox. They compare what it gives, in the environment's process, with what they expect. The reward is 1
     if all is right, and 0 otherwise.
 
     A task is an exercise by its kind and number. The kinds are `function` (write one), `repair` (a program) and

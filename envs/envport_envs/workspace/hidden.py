@@ -1,4 +1,4 @@
-"""Hidden tests: what the player leaves is run in new sandboxes, and its results are compared here."""
+"""Hidden tests: what the player leaves is run in a new sandbox, and its results are compared here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from envport import PlayerCode, PlayerLimits
+from envport import PlayerCode, PlayerLimits, ToolError
 from envport_envs.workspace import harness
 
 __all__ = ["SECONDS", "FunctionTest", "HiddenTest", "ProgramTest"]
@@ -72,13 +72,18 @@ class ProgramTest:
     def passes(self, player_code: PlayerCode, path: str, content: bytes) -> bool:
         """See `HiddenTest`."""
         until = time.monotonic() + SECONDS
-        for given, expected in self.cases:
-            left = min(_RUN_SECONDS, until - time.monotonic())
-            if left <= 0:
-                return False
-            run = player_code.run(self.argv, stdin=given, files={path: content}, limits=_LIMITS, timeout=left)
-            if not run.ok or _lines(run.stdout) != _lines(expected):
-                return False
+        with player_code.workspace(limits=_LIMITS) as workspace:
+            for given, expected in self.cases:
+                left = min(_RUN_SECONDS, until - time.monotonic())
+                if left <= 0:
+                    return False
+                try:
+                    run = workspace.run(self.argv, stdin=given, files={path: content}, timeout=left)
+                except ToolError:
+                    # An earlier run has filled the disk, or made the file a folder.
+                    return False
+                if not run.ok or _lines(run.stdout) != _lines(expected):
+                    return False
         return True
 
 
