@@ -1,4 +1,4 @@
-"""Task folders of Harbor by `harbor:DIR`: played in the sandbox, judged by their own tests, or refused with the reason."""
+"""Task folders of Harbor by `harbor:DIR`: played in the sandbox and judged by their tests, or refused."""
 
 from __future__ import annotations
 
