@@ -170,10 +170,10 @@ async def test_the_machine_is_what_the_dockerfile_says(tmp_path: Path) -> None:
     [
         ("echo 0.25 > /logs/verifier/reward.txt", 0.25),
         ('echo \'{"reward": 0.5, "seconds": 3}\' > /logs/verifier/reward.json', 0.5),
-        ("echo '{\"accuracy\": 0.75}' > /logs/verifier/reward.json", 0.75),
+        pytest.param("echo '{\"accuracy\": 0.75}' > /logs/verifier/reward.json", 0.75, marks=pytest.mark.slow),
         ('echo \'{"a": 1, "b": 1}\' > /logs/verifier/reward.json', 0.0),
-        ("echo nan > /logs/verifier/reward.txt", 0.0),
-        ("echo well done > /logs/verifier/reward.txt", 0.0),
+        pytest.param("echo nan > /logs/verifier/reward.txt", 0.0, marks=pytest.mark.slow),
+        pytest.param("echo well done > /logs/verifier/reward.txt", 0.0, marks=pytest.mark.slow),
         ("yes '[' | head -n 60000 | tr -d '\\n' > /logs/verifier/reward.json", 0.0),
         ("ln -s /dev/zero /logs/verifier/reward.txt", 0.0),
         ("echo 1 > /logs/verifier/reward.txt; kill -9 $$", 0.0),
@@ -215,7 +215,7 @@ CHEATS = {
 
 
 @needs_bubblewrap
-@pytest.mark.parametrize("how", CHEATS)
+@pytest.mark.parametrize("how", [*CHEATS][:6] + [pytest.param(it, marks=pytest.mark.slow) for it in [*CHEATS][6:]])
 async def test_who_only_looks_as_if_it_had_done_it_earns_nothing(tmp_path: Path, how: str) -> None:
     files, command = CHEATS[how]
     async with table(task_folder(tmp_path / "add")) as episodes:

@@ -202,7 +202,12 @@ FUNCTION_CHEATS = {
 }
 
 
-@pytest.mark.parametrize("how", FUNCTION_CHEATS)
+SELDOM = ("exits", "leaves when called", "cannot be read", "is no text")
+
+
+@pytest.mark.parametrize(
+    "how", [pytest.param(it, marks=pytest.mark.slow) if it in SELDOM else it for it in FUNCTION_CHEATS]
+)
 async def test_a_function_that_only_looks_right_earns_nothing(how: str) -> None:
     async with table() as episodes:
         assert await earned(episodes, "function", 0, {"solution.py": FUNCTION_CHEATS[how]}) == 0.0
@@ -249,8 +254,7 @@ def test_what_it_costs_can_be_measured() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sample_of_the_tasks_is_solved_by_its_reference_solution(kind: str) -> None:
-    for number in (97, NUMBERS - 1):
-        assert solved(kind, number) == (True, False)
+    assert solved(kind, NUMBERS - 1) == (True, False)
 
 
 @pytest.mark.slow

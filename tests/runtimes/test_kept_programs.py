@@ -126,6 +126,14 @@ def test_a_program_that_ends_says_how() -> None:
         assert (run.exit_code, run.stdout) == (127, "no-such-program: No such file or directory\n")
 
 
+def test_a_new_one_can_be_started_any_number_of_times() -> None:
+    with workspace() as made:
+        descriptors = ["sh", "-c", "ls /proc/self/fd | wc -l"]
+        for _ in range(300):
+            assert made.start(["true"]).ask("anything", timeout=patient(20.0)).exit_code == 0
+        assert made.run(descriptors).stdout == made.run(descriptors).stdout
+
+
 def test_a_forged_answer_only_confuses_its_own_player() -> None:
     with workspace() as made:
         program = shell(made)

@@ -34,8 +34,11 @@ class HarborEnvironment(Environment):
         folder: Where the task folders are.
         names: The names of the task folders; the scheme `harbor:` finds them.
         seconds: Seconds that a call of `bash` or `python` may take. Then it is interrupted, as by Ctrl-C.
+        agent_seconds: Seconds that an episode may take; `None` for no limit.
+        verifier_seconds: Seconds that the tests of a task may take.
     """
 
+    instructions = "Do the task that the first observation tells, with a shell, a Python and files. Then call submit."
     runtime = "process"
     runs_player_code = True
 
@@ -44,15 +47,15 @@ class HarborEnvironment(Environment):
         folder: str = ".",
         names: list[str] | None = None,
         seconds: Annotated[float, Field(gt=0, le=3600)] = DEFAULT_SECONDS,
+        agent_seconds: float | None = None,
+        verifier_seconds: float = 600.0,
     ):
         self._folder = Path(folder)
         self._names = names or []
         self._seconds = seconds
         self.call_seconds = seconds + _GRACE_SECONDS
-        tasks = [read_task(self._folder / name).settings for name in self._names]
-        self.max_seconds = max((it.agent.timeout_sec for it in tasks), default=None)
-        slowest = max((it.verifier.timeout_sec for it in tasks), default=0.0)
-        self.score_seconds = slowest + _COPY_GRACE_SECONDS
+        self.max_seconds = agent_seconds
+        self.score_seconds = verifier_seconds + _COPY_GRACE_SECONDS
         self._machine: Machine | None = None
 
     def splits(self) -> Mapping[str, TaskSource]:

@@ -46,6 +46,12 @@ def harbor(
             f"a container runtime by the entry point group {GROUP}.\n{reasons}"
         )
     name = re.sub("[^A-Za-z0-9._-]+", "-", folder.name).strip("-.") or "harbor"
-    found = {"folder": str(tasks[0].folder.parent), "names": names}
+    settings = [task.settings for task in tasks if task.name in names]
+    found = {
+        "folder": str(tasks[0].folder.parent),
+        "names": names,
+        "agent_seconds": max(it.agent.timeout_sec for it in settings),
+        "verifier_seconds": max(it.verifier.timeout_sec for it in settings),
+    }
     options = {} if seconds == DEFAULT_SECONDS else {"seconds": seconds}
     return EnvironmentDefinition(name, HarborEnvironment, options, found)

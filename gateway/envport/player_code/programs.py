@@ -245,6 +245,11 @@ class Kept:
             select.select([self._pidfd], [], [])
         return {**watch.answer(self._processes.code(self._pid), time.monotonic() - began), "kept": False}
 
+    def close(self) -> None:
+        """Close the ways to it, when it has ended."""
+        for end in (self._ask, self._answers, self._out, self._pidfd):
+            os.close(end)
+
     def _answered(self) -> int | None:
         """The exit code that the program has written; `None` if it has written none."""
         try:

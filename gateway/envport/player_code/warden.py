@@ -142,7 +142,11 @@ class _Warden:
                 return {"number": len(self._kept) - 1}
             case "ask":
                 number: int = request["number"]
-                return self._kept[number].ask(request)
+                answer = self._kept[number].ask(request)
+                if not answer["kept"]:
+                    # Nobody asks it again.
+                    self._kept[number].close()
+                return answer
             case "write":
                 return _guarded(_write, request)
             case _:
