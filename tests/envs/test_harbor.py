@@ -197,7 +197,7 @@ CHEATS = {
     "edits the tests that run it": (
         {
             "total.py": "import glob\nfor path in glob.glob('/tests/*'):\n"
-            "    open(path, 'w').write('echo 1 > /logs/verifier/reward.txt')\n"
+            "    open(path, 'w').write('\\necho 1 > /logs/verifier/reward.txt' * 100)\n"
         },
         "true",
     ),
@@ -222,6 +222,12 @@ async def test_who_only_looks_as_if_it_had_done_it_earns_nothing(tmp_path: Path,
         assert await earned(episodes, files, command) == 0.0
         if how == "leaves a daemon":
             assert await earned(episodes, {"total.py": TOTAL}, command) == 1.0
+
+
+@needs_bubblewrap
+async def test_a_report_of_the_player_does_not_stand_in_for_one_of_the_tests(tmp_path: Path) -> None:
+    async with table(task_folder(tmp_path / "add", {"tests/test.sh": "true\n"})) as episodes:
+        assert await earned(episodes, {}, "echo 1 > /logs/verifier/reward.txt; cat /logs/verifier/reward.txt") == 0.0
 
 
 @needs_bubblewrap

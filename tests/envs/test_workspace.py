@@ -86,6 +86,7 @@ async def test_the_shell_and_the_interpreter_keep_their_state() -> None:
         assert await said(episode, "python", code="numbers.append(3)\ndouble(numbers)") == (
             "[1, 2, 3, 1, 2, 3]\n(exit code 0.)"
         )
+        assert await said(episode, "bash", command="ls /proc/self/fd") == "0\n1\n2\n3\n(exit code 0.)"
         assert await said(episode, "bash", command="false") == "(exit code 1.)"
         # They share the files with each other and with the other tools, and nothing with another episode.
         await said(episode, "write_file", path="sub/data.txt", content="été\n")

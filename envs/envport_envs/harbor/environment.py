@@ -38,7 +38,7 @@ class HarborEnvironment(Environment):
         verifier_seconds: Seconds that the tests of a task may take.
     """
 
-    instructions = "Do the task that the first observation tells, with a shell, a Python and files. Then call submit."
+    instructions = "Do the task that the first observation tells, with a shell, a Python and files, and call submit."
     runtime = "process"
     runs_player_code = True
 

@@ -37,7 +37,7 @@ class WorkspaceEnvironment(Environment):
         seconds: Seconds that a call of `bash` or `python` may take. Then it is interrupted, as by Ctrl-C.
     """
 
-    instructions = "Solve the task that the first observation tells, with a shell, a Python and files. Then call submit."
+    instructions = "Solve the task that the first observation tells, with a shell, a Python and files, and call submit."
     runtime = "process"
     runs_player_code = True
     max_steps = 200
