@@ -5,9 +5,9 @@ every session plays an episode of its own.
 """
 
 from envport.client import AsyncClient, Client
-from envport.environment import Environment, Progress, TaskSource, ToolDefinition, ToolHints, tool
+from envport.environment import Environment, Progress, Solution, TaskSource, ToolDefinition, ToolHints, tool
 from envport.errors import EnvportError, ToolError, UpstreamLost
-from envport.player_code import PlayerCode, PlayerLimits, PlayerRun, Workspace
+from envport.player_code import KeptProgram, PlayerCode, PlayerLimits, PlayerRun, Workspace
 from envport.types import Observation, Step, Task
 
 __all__ = [
@@ -15,11 +15,13 @@ __all__ = [
     "Client",
     "Environment",
     "EnvportError",
+    "KeptProgram",
     "Observation",
     "PlayerCode",
     "PlayerLimits",
     "PlayerRun",
     "Progress",
+    "Solution",
     "Step",
     "Task",
     "TaskSource",

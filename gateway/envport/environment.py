@@ -15,12 +15,13 @@ from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, TypeVar, ca
 from envport.errors import InvalidEnvironment
 from envport.player_code import PlayerCode
 from envport.secrecy import without_secrets
-from envport.types import Task
+from envport.types import LegalCall, Task
 
 __all__ = [
     "Environment",
     "Progress",
     "RuntimeKind",
+    "Solution",
     "TaskSource",
     "ToolDefinition",
     "ToolHints",
@@ -145,6 +146,21 @@ class ToolDefinition:
     description: str = ""
     output_schema: Mapping[str, Any] | None = None
     hints: ToolHints = ToolHints()
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A reference solution of a task.
+
+    Attributes:
+        calls: Calls from the first observation on, as pairs of a tool's name and arguments.
+        reward: What an episode with these calls earns.
+        idle: What an episode without any call earns.
+    """
+
+    calls: Sequence[LegalCall]
+    reward: float = 1.0
+    idle: float = 0.0
 
 
 class _Undeclared:
@@ -330,6 +346,17 @@ class Environment:
 
         May be a sample if there are many, and may be async. The checker and the random policy draw from them. Players
         are never shown them. The same task, seed and calls have to give the same ones, so do not draw from `self.rng`.
+        """
+        return None
+
+    def reference_solution(self, task: Task | None) -> Solution | None:
+        """How a task is solved; `None`, the default, if that is not known.
+
+        The checker plays it for some tasks, and does nothing for the same, and compares the rewards. Nobody else is
+        shown it. Called on an instance that plays no episode, so it may depend on the options and the task only.
+
+        Args:
+            task: The task; `None` if the environment has none.
         """
         return None
 

@@ -54,7 +54,7 @@ async def start(episode: Episode, *argv: str, stdin: str = "") -> dict[str, Any]
 
 
 @pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("body", ["reading", "reaching", "taking"])
+@pytest.mark.parametrize("body", ["reading", "reaching", "taking", "keeping"])
 async def test_a_hostile_player_gets_nowhere(user: str, body: str):
     if user == "root" or os.geteuid() != 0:
         await getattr(player_escapes, body)()

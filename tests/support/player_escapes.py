@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from patience import patient
 from player_environments import ANSWER, HERE, Coder, listening
 from runtimes import descendants, serving
 
+from envport import PlayerCode, PlayerLimits
 from envport.episodes import Episode
 from envport.registry import EnvironmentDefinition
 
@@ -150,6 +152,52 @@ async def reaching() -> None:
         result = await episode.call("submit", {"answer": "no idea"})
         assert (result.reward, episode.info().reward) == (0.0, 0.0)
         assert (await other.call("submit", {"answer": ANSWER})).reward == 1.0
+
+
+KEPT = """
+import os, subprocess
+while True:
+    request = b""
+    while not request.endswith(b"\\0"):
+        request += os.read(3, 65536)
+    done = subprocess.run(["sh", "-c", request[:-1].decode()], capture_output=True)
+    os.write(1, done.stdout + done.stderr)
+    os.write(4, b"%d\\n" % done.returncode)
+"""
+
+
+async def keeping() -> None:
+    """What a program can do that is kept: no more than one that is run, and nothing between requests."""
+    with tempfile.TemporaryDirectory() as folder:
+        player_code = PlayerCode()
+        token = _written(folder)
+        limits = PlayerLimits(memory_mb=128, processes=12)
+        with player_code.workspace(limits=limits, readable={"/shown": token}, links={"/work-link": "/work"}) as made:
+            program = made.start(["python3", "-c", KEPT])
+
+            def asked(command: str) -> str:
+                return program.ask(command, timeout=patient(20.0)).stdout
+
+            assert asked(f"cat /shown; cat {token}").startswith("a token")
+            assert "No such file" in asked(f"cat {token}")
+            assert asked("echo text > /work-link/file; cat /work/file") == "text\n"
+            for refused in (
+                "echo x > /shown",
+                "echo x > /mark",
+                "cat /proc/1/environ",
+                "cat /proc/1/mem",
+                "ls /proc/1/fd",
+            ):
+                assert program.ask(refused, timeout=patient(20.0)).exit_code != 0, refused
+            for command in ("kill -9 1", "kill -STOP 1", "echo x > /proc/1/fd/0"):
+                asked(command)
+            asked("(while :; do :; done) > /dev/null 2>&1 &")
+            while {state for _, state in descendants(os.getpid())[2:]} != {"T"}:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            assert made.read("file") == b"text\n"
+            asked("kill -9 -1")
+            assert not program.live
+        assert descendants(os.getpid()) == []
 
 
 async def taking() -> None:

@@ -16,6 +16,7 @@ import jsonschema
 from mcp.shared.tool_name_validation import validate_tool_name
 
 from envport.checker.report import CheckReport
+from envport.checker.solved import check_solutions
 from envport.checker.trial import Trial, bounds_of, failure, told
 from envport.checker.watch import CHECK_SECONDS, CheckWatch, OutOfTime
 from envport.definition import EnvironmentDefinition
@@ -104,6 +105,7 @@ class _Examination:
         self._watch = watch
         self._seeds = seeds
         self._steps = steps
+        self._tasks: list[Task] = []
 
     async def of(self, environment: str | type[Environment] | EnvironmentDefinition) -> CheckReport:
         self._watch.in_loop()
@@ -134,6 +136,8 @@ class _Examination:
             self._watch.stage = f"playing seed {seed} ({number + 1} of {len(self._seeds)})"
             await Trial(spec, report, self._watch, tasks[number % len(tasks)], seed, self._steps).run()
             report.unplayed.remove(seed)
+        if report.ok:
+            await check_solutions(spec, report, self._watch, self._tasks or [None])
 
     def _check_splits(self, spec: EnvironmentDefinition, report: CheckReport) -> list[Task]:
         """Check a sample of the tasks of each split, and return tasks to play."""
@@ -159,6 +163,7 @@ class _Examination:
                     report.error("splits", f"split {name!r}: task {task.id!r} cannot be sent as JSON: {error}")
             if spec.tools_vary:
                 self._check_task_tools(spec, tasks, report)
+            self._tasks.extend(tasks)
             to_play.extend(tasks[:2] if len(tasks) > 1 else tasks * 2)
         return to_play
 

@@ -40,6 +40,7 @@ class CheckReport:
         limits_kept_by: What keeps the limits on memory, processes and CPU time, if it runs in processes of its own.
         sampled: How many calls were drawn, each of which several instances played.
         rejected: How many of these the environment answered with a `ToolError`.
+        solved: How many tasks had their reference solution played.
     """
 
     environment: str
@@ -51,6 +52,7 @@ class CheckReport:
     limits_kept_by: str | None = None
     sampled: int = 0
     rejected: int = 0
+    solved: int = 0
 
     @property
     def ok(self) -> bool:

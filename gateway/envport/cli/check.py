@@ -73,6 +73,9 @@ def _tell(report: CheckReport) -> int:
         return 1
     if report.limits_kept_by is not None:
         console.line(f"Limits on memory, processes and CPU time are kept by {report.limits_kept_by}.")
+    if report.solved:
+        tasks = "1 task" if report.solved == 1 else f"{report.solved} tasks"
+        console.line(f"Reference solutions and doing nothing earn what they have to, in {tasks}.")
     console.line(f"{report.environment} keeps the authoring contract ({played}).", "green")
     return 0
 

@@ -5,8 +5,9 @@ neither the way to the gateway, nor the environment's memory, files and variable
 """
 
 from envport.player_code.bubblewrap import PlayerLimits
+from envport.player_code.kept import KeptProgram
 from envport.player_code.result import PlayerRun
 from envport.player_code.running import PlayerCode, require_player_code
 from envport.player_code.workspace import Workspace
 
-__all__ = ["PlayerCode", "PlayerLimits", "PlayerRun", "Workspace", "require_player_code"]
+__all__ = ["KeptProgram", "PlayerCode", "PlayerLimits", "PlayerRun", "Workspace", "require_player_code"]

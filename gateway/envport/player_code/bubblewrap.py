@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import glob
+import inspect
 import json
 import os
 import socket
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
-from envport.player_code import warden
+from envport.player_code import limits as inside
+from envport.player_code import programs, warden
 from envport.sandboxing import find_bubblewrap, shown, system_folders, unused_user
 
-__all__ = ["VARIABLES", "PlayerLimits", "start"]
+__all__ = ["VARIABLES", "PlayerLimits", "Readable", "SandboxView", "start"]
+
+Readable = Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]]
+"""Files and folders of this machine. If it is a mapping, by their paths in the sandbox; else the paths are the same."""
 
 _ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")
 VARIABLES = {
     "PATH": f"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{sys.base_prefix}/bin",
-    "HOME": warden.WORK,
+    "HOME": inside.WORK,
     "USER": "player",
     "LOGNAME": "player",
     "LANG": "C.UTF-8",
 }
 """Environment variables that the code sees. Nothing of this process's own is among them."""
+# There is no package to import from, so the modules come as text: each its name and its source, the last one runs.
+_BOOT = """
+import sys, types
+names, sources = sys.argv[2::2], sys.argv[3::2]
+for name, source in zip(names, sources):
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, name, "exec"), vars(module))
+module.main()
+"""
 _TMP_SHARE, _SHM_SHARE = 4, 4
 _MOST_OUTPUT = 16 * 2**20
 
@@ -59,18 +72,50 @@ class PlayerLimits:
             raise ValueError(f"PlayerLimits.output_bytes is {self.output_bytes!r}; allowed: at most {_MOST_OUTPUT}")
 
 
-def start(
-    limits: PlayerLimits, readable: Sequence[str | os.PathLike[str]]
-) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+@dataclass(frozen=True, slots=True)
+class SandboxView:
+    """What a sandbox shows beside the system.
+
+    Attributes:
+        readable: Files and folders of this machine that the code may read.
+        links: Symbolic links that are made in the sandbox: where each leads, by its path.
+    """
+
+    readable: Readable = ()
+    links: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def words(self) -> Iterator[str]:
+        """Bubblewrap's words for it.
+
+        Raises:
+            ValueError: Something that is to be readable does not exist, or a path in the sandbox is not absolute.
+        """
+        named = self.readable.items() if isinstance(self.readable, Mapping) else ((None, it) for it in self.readable)
+        for path, source in named:
+            there = os.path.abspath(os.path.expanduser(source))
+            if not os.path.exists(there):
+                raise ValueError(f"the code of the player is to read {there}, which does not exist")
+            yield from shown(_absolute(path or there), source=there)
+        for path, target in self.links.items():
+            yield from shown(_absolute(path), "--symlink", target)
+
+
+def _absolute(path: str) -> str:
+    if not os.path.isabs(path):
+        raise ValueError(f"{path!r} is to be in the sandbox of the player's code; allowed: absolute paths")
+    return path
+
+
+def start(limits: PlayerLimits, view: SandboxView) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Start a sandbox whose first process waits for requests.
 
     Args:
         limits: What the code may use.
-        readable: Files and folders of this machine that it may read, at the same paths.
+        view: What it shows beside the system.
 
     Raises:
         ConfigurationError: This system cannot run it; the message says what to install or allow.
-        ValueError: Something that is to be readable does not exist.
+        ValueError: What is to be shown does not exist.
     """
     bwrap = find_bubblewrap("code of the player")
     user = unused_user()
@@ -81,8 +126,8 @@ def start(
         "processes": limits.processes,
         "output": limits.output_bytes,
     }
-    python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", _source()]
-    command = [bwrap, *_namespaces(user), *_root(limits, readable), "--", *python, json.dumps(settings)]
+    python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", _BOOT, json.dumps(settings), *_sources()]
+    command = [bwrap, *_namespaces(user), *_root(limits, view), "--", *python]
     ours, theirs = socket.socketpair()
     with theirs, ExitStack() as on_error:
         on_error.callback(ours.close)
@@ -98,8 +143,10 @@ def start(
     return ours, process
 
 
-def _source() -> str:
-    return Path(warden.__file__).read_text("utf-8")
+def _sources() -> Iterator[str]:
+    for module in (inside, programs, warden):
+        yield module.__name__
+        yield inspect.getsource(module)
 
 
 def _namespaces(user: int | None) -> Iterator[str]:
@@ -111,7 +158,7 @@ def _namespaces(user: int | None) -> Iterator[str]:
         yield from ("--setenv", name, value)
 
 
-def _root(limits: PlayerLimits, readable: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
+def _root(limits: PlayerLimits, view: SandboxView) -> Iterator[str]:
     yield from system_folders()
     yield from ("--perms", "0755", "--dir", "/etc")
     for name in _ETC:
@@ -120,16 +167,12 @@ def _root(limits: PlayerLimits, readable: Sequence[str | os.PathLike[str]]) -> I
         yield from shown(sys.base_prefix)
     for path in _hidden():
         yield from ("--tmpfs", path, "--remount-ro", path)
-    for path in readable:
-        there = os.path.abspath(os.path.expanduser(path))
-        if not os.path.exists(there):
-            raise ValueError(f"the code of the player is to read {there}, which does not exist")
-        yield from shown(there)
+    yield from view.words()
     disk = int(limits.disk_mb * 2**20)
     yield from ("--proc", "/proc", "--bind", "/proc/sys/user", "/proc/sys/user", "--dev", "/dev")
     yield from ("--perms", "1777", "--size", f"{disk // _SHM_SHARE}", "--tmpfs", "/dev/shm", "--remount-ro", "/dev")
     yield from ("--perms", "1777", "--size", f"{disk // _TMP_SHARE}", "--tmpfs", "/tmp")
-    yield from ("--perms", "0777", "--size", f"{disk}", "--tmpfs", warden.WORK, "--chdir", warden.WORK)
+    yield from ("--perms", "0777", "--size", f"{disk}", "--tmpfs", inside.WORK, "--chdir", inside.WORK)
     yield from ("--remount-ro", "/")
 
 

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from envport.errors import ConfigurationError
-from envport.player_code.bubblewrap import PlayerLimits, start
+from envport.player_code.bubblewrap import PlayerLimits, SandboxView, start
 from envport.player_code.warden import length_of
 from envport.sandboxing import ADVICE
 
-__all__ = ["START_SECONDS", "Readable", "exchange", "started"]
+__all__ = ["START_SECONDS", "exchange", "started"]
 
-Readable = Sequence[str | os.PathLike[str]]
-"""Files and folders of this machine."""
 
 START_SECONDS = 30.0
 """Seconds that a sandbox may take to start."""
 
 
-def started(limits: PlayerLimits, readable: Readable) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def started(limits: PlayerLimits, view: SandboxView) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Start a sandbox, and wait until it takes requests.
 
     Raises:
         ConfigurationError: This system cannot run it; the message says what to install or allow.
     """
-    sock, process = start(limits, readable)
+    sock, process = start(limits, view)
     assert process.stderr is not None
     with process.stderr as stderr:
         try:

@@ -11,8 +11,8 @@ import anyio
 import anyio.to_thread
 
 from envport.errors import ConfigurationError, UpstreamLost
-from envport.player_code.bubblewrap import PlayerLimits
-from envport.player_code.channel import START_SECONDS, Readable
+from envport.player_code.bubblewrap import PlayerLimits, Readable, SandboxView
+from envport.player_code.channel import START_SECONDS
 from envport.player_code.result import PlayerRun
 from envport.player_code.workspace import DEFAULT_SECONDS, Files, Hooks, Workspace
 from envport.sandboxing import ADVICE
@@ -41,18 +41,28 @@ class PlayerCode:
         """Whether code of the player is running now."""
         return self._running > 0
 
-    def workspace(self, *, limits: PlayerLimits = PlayerLimits(), readable: Readable = ()) -> Workspace:  # noqa: B008
+    def workspace(
+        self,
+        *,
+        limits: PlayerLimits = PlayerLimits(),  # noqa: B008
+        readable: Readable = (),
+        links: Mapping[str, str] | None = None,
+    ) -> Workspace:
         """A sandbox with a working folder that stays from one run to the next.
 
         Args:
             limits: What all runs in it may use.
-            readable: Files and folders of this machine that its code may read, at the same paths.
+            readable: Files and folders of this machine that its code may read: at the same paths, or by their paths in
+                the sandbox.
+            links: Symbolic links in the sandbox: where each leads, by its path. With `{"/app": "/work/app"}`, a folder
+                in the working folder is found at another path.
 
         Raises:
             UpstreamLost: This machine cannot make a sandbox now.
+            ValueError: Something that is to be readable does not exist, or a path in the sandbox is not absolute.
         """
         try:
-            made = Workspace(limits, readable, Hooks(self._announced, self._forget))
+            made = Workspace(limits, SandboxView(readable, links or {}), Hooks(self._announced, self._forget))
         except (ConfigurationError, OSError) as error:
             raise UpstreamLost(str(error)) from error
         with self._lock:

@@ -19,8 +19,9 @@ import anyio
 import anyio.to_thread
 
 from envport.errors import ToolError
-from envport.player_code.bubblewrap import VARIABLES, PlayerLimits
-from envport.player_code.channel import Readable, exchange, started
+from envport.player_code.bubblewrap import VARIABLES, PlayerLimits, SandboxView
+from envport.player_code.channel import exchange, started
+from envport.player_code.kept import KeptProgram
 from envport.player_code.result import PlayerRun
 from envport.player_code.warden import pack
 
@@ -55,15 +56,15 @@ class Hooks:
 class Workspace:
     """A sandbox with a working folder, which stays from one run to the next. It ends with the episode.
 
-    Made by `PlayerCode.workspace`. Nothing of a run is left when it returns but its files.
+    Made by `PlayerCode.workspace`. Nothing of a run is left when it returns but its files. `start` keeps a program.
     """
 
-    def __init__(self, limits: PlayerLimits, readable: Readable, hooks: Hooks):
+    def __init__(self, limits: PlayerLimits, view: SandboxView, hooks: Hooks):
         self._hooks = hooks
         self._turn = threading.Lock()
         self._closing = threading.Lock()
         self._sock: socket.socket | None = None
-        self._sock, self._process = started(limits, readable)
+        self._sock, self._process = started(limits, view)
 
     def __enter__(self) -> Self:
         return self
@@ -95,23 +96,35 @@ class Workspace:
             ToolError: A file could not be written, or the input is larger than 64 MiB.
             ValueError: `argv` is empty, or `timeout` is not above 0.
         """
-        if isinstance(argv, str) or not argv:
-            raise ValueError(f"argv is {argv!r}; it has to be a list of the program and its arguments")
-        if not 0 < timeout < float("inf"):
-            raise ValueError(f"timeout is {timeout!r}; allowed: seconds above 0")
+        request = {"op": "run", **_command(argv, variables), "stdin": _coded(stdin)}
+        _check_seconds(timeout)
         if files:
             self.write(files)
-        request: dict[str, Any] = {"op": "run", "argv": list(argv), "stdin": _coded(stdin), "seconds": timeout}
-        request["env"] = {**VARIABLES, **(variables or {})}
-        with self._hooks.announced():
-            answer = self._ask(request, timeout)
-        if answer is None:
-            return _LOST
+        return self._played(request, timeout)[0]
+
+    def start(self, argv: Sequence[str], *, variables: Mapping[str, str] | None = None) -> KeptProgram:
+        """Start a program that stays from one request to the next, such as a shell or an interpreter.
+
+        The program reads requests from descriptor 3, each of which ends with a null byte. When it has done what a
+        request says, it writes an exit code and a newline to descriptor 4. Its standard input is empty.
+
+        Between requests, it and all that it has started stand still; several programs may be kept, and a request to
+        one lets all go on. The limits hold for all together. A later `run` ends all of them first.
+
+        Args:
+            argv: The program and its arguments.
+            variables: Environment variables, beside those that `run` gives.
+
+        Raises:
+            ValueError: `argv` is empty.
+        """
+        answer = self._ask({"op": "start", **_command(argv, variables)}, 0.0)
         try:
-            return PlayerRun.of(answer)
+            number = None if answer is None else int(answer["number"])
         except (KeyError, TypeError, ValueError):
             self.close()
-            return _LOST
+            number = None
+        return KeptProgram(self._ask_kept, number)
 
     async def run_async(
         self,
@@ -196,6 +209,22 @@ class Workspace:
             self._process.wait()
         self._hooks.gone(self)
 
+    def _ask_kept(self, number: int, text: str, timeout: float) -> tuple[PlayerRun, bool]:
+        _check_seconds(timeout)
+        return self._played({"op": "ask", "number": number, "text": _coded(text)}, timeout)
+
+    def _played(self, request: dict[str, Any], seconds: float) -> tuple[PlayerRun, bool]:
+        """Have code of the player run. What became of it, and whether its program is still there."""
+        with self._hooks.announced():
+            answer = self._ask({**request, "seconds": seconds}, seconds)
+        if answer is None:
+            return _LOST, False
+        try:
+            return PlayerRun.of(answer), answer.get("kept") is True
+        except (KeyError, TypeError, ValueError):
+            self.close()
+            return _LOST, False
+
     def _do(self, request: dict[str, Any], what: str) -> Mapping[str, Any]:
         answer = self._ask(request, 0.0)
         if answer is None:
@@ -220,6 +249,17 @@ class Workspace:
                 pass
         self.close()
         return None
+
+
+def _command(argv: Sequence[str], variables: Mapping[str, str] | None) -> dict[str, Any]:
+    if isinstance(argv, str) or not argv:
+        raise ValueError(f"argv is {argv!r}; it has to be a list of the program and its arguments")
+    return {"argv": list(argv), "env": {**VARIABLES, **(variables or {})}}
+
+
+def _check_seconds(timeout: float) -> None:
+    if not 0 < timeout < float("inf"):
+        raise ValueError(f"timeout is {timeout!r}; allowed: seconds above 0")
 
 
 def _coded(content: str | bytes) -> str:

@@ -1,0 +1,1 @@
+"""The scheme `harbor:`: task folders of Harbor."""
