@@ -81,3 +81,38 @@ def test_a_short_check_says_only_its_result() -> None:
     done = envport("check", "counter")
     assert done.returncode == 0, done
     assert done.stderr == ""
+
+
+SOLVED = """
+from envport import Environment, Solution, Step, tool
+
+
+class Easy(Environment):
+    \"\"\"Say yes.\"\"\"
+
+    def reset(self, *, seed, task):
+        return "ready"
+
+    @tool
+    def say(self, yes: bool) -> Step:
+        \"\"\"Say it.\"\"\"
+        return Step("Said.", reward=float(yes), terminated=True)
+
+    def reference_solution(self, task):
+        return Solution([("say", {"yes": True})])
+
+
+class Hard(Easy):
+    def reference_solution(self, task):
+        return Solution([("say", {"yes": False})])
+"""
+
+
+def test_it_says_what_reference_solutions_and_doing_nothing_earn(tmp_path: Path) -> None:
+    (tmp_path / "solved.py").write_text(SOLVED)
+    done = envport("check", "./solved.py:Easy", "--steps", "1", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Reference solutions and doing nothing earn what they have to, in 1 task.\n" in done.stdout
+    done = envport("check", "./solved.py:Hard", "--steps", "1", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "error [solution] the episode: the reference solution earns 0, and it has to earn 1\n" in done.stdout

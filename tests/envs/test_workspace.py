@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 from opening import open_episode
 from patience import patient
+from runtimes import descendants
 
 from envport import PlayerCode
 from envport.checker import check_environment
@@ -174,6 +178,27 @@ async def test_the_final_state_is_scored_however_the_episode_ends() -> None:
             await said(episode, "write_file", path=path, content=content)
             assert await reward_of(episodes, episode) == reward
         assert await reward_of(episodes, await opened(episodes)) == 0.0
+
+
+async def test_a_sandbox_that_is_lost_is_no_fault_of_the_environment() -> None:
+    async with table() as episodes:
+        path, solution = honest("function", 0)
+        others = {pid for pid, _ in descendants(os.getpid())}
+        episode = await opened(episodes)
+        await said(episode, "write_file", path=path, content=solution)
+        await said(episode, "bash", command="true")
+        for pid in {pid for pid, _ in descendants(os.getpid())} - others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert "The sandbox was ended." in await said(episode, "bash", command="true")
+        for tool, arguments in (
+            ("bash", {"command": "true"}),
+            ("python", {"code": "1"}),
+            ("read_file", {"path": path}),
+        ):
+            result = await episode.call(tool, arguments)
+            assert (result.is_error, "ended" in result.observation.text) == (True, True), result.observation.text
+        assert (await reward_of(episodes, episode), episode.outcome and episode.outcome.fault) == (0.0, None)
 
 
 # What does not solve the task, and tries to look as if it did.

@@ -83,7 +83,7 @@ async def test_between_requests_everything_stands_still() -> None:
     player_code = PlayerCode()
     with player_code.workspace() as made:
         program = shell(made)
-        wrote(program, "(while :; do echo >> ticks; done) & (setsid sh -c 'while :; do :; done' &)")
+        wrote(program, "echo > ticks; (while :; do echo >> ticks; done) & (setsid sh -c 'while :; do :; done' &)")
         await until(lambda: len(programs()) >= 3 and set(programs()) == {"T"})
         assert not player_code.running
         before = len(made.read("ticks"))
@@ -211,3 +211,16 @@ def test_bad_requests_are_refused() -> None:
         with pytest.raises(ValueError, match="list of the program and its arguments"):
             made.start("bash")  # type: ignore[arg-type]
         assert wrote(program, "echo fine") == "fine\n"
+
+
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [
+        ({"links": {"app": "/work/app"}}, "'app' is to be in the sandbox .*; allowed: absolute paths"),
+        ({"readable": {"data": "/usr"}}, "'data' is to be in the sandbox .*; allowed: absolute paths"),
+        ({"readable": {"/data": "/no/such/folder"}}, "is to read /no/such/folder, which does not exist"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(view: dict[str, dict[str, str]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PlayerCode().workspace(**view)  # type: ignore[arg-type]

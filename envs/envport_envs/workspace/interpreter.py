@@ -7,6 +7,7 @@ goes to descriptor 4.
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
 import os
 import signal
@@ -20,7 +21,9 @@ _REQUESTS, _ANSWERS = 3, 4
 
 def serve() -> None:
     """Run one piece of code after another in one namespace."""
-    os.chdir(sys.argv[1])
+    # The player may have taken the folder away.
+    with contextlib.suppress(OSError):
+        os.chdir(sys.argv[1])
     module = sys.modules["__main__"] = types.ModuleType("__main__")
     for end in (_REQUESTS, _ANSWERS):
         os.set_inheritable(end, False)

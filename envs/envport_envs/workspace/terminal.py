@@ -84,7 +84,10 @@ class Terminal:
         program = self._programs.get(what)
         if program is None:
             argv = (*_PROGRAMS[what], self._folder)
-            program = self._programs[what] = self._workspace.start(argv, variables=self._variables)
+            program = self._workspace.start(argv, variables=self._variables)
+            if not program.live:
+                raise ToolError("the sandbox has ended, and its files are gone")
+            self._programs[what] = program
         run = program.ask(_plain(text), timeout=self._seconds)
         if program.live:
             return str(run)
