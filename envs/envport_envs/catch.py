@@ -47,6 +47,9 @@ class CatchEnvironment(Environment):
             the paddle, which even the smallest model can learn from. Images need the extra `images`.
     """
 
+    reward_ceiling = 1.0
+    stalling = "as in the literature, a game that is not played to its end earns 0: count it as lost where that matters"
+
     def __init__(
         self,
         rows: Annotated[int, Field(ge=2, le=100)] = 10,

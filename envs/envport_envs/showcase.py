@@ -80,6 +80,7 @@ class ShowcaseEnvironment(Environment):
     """
 
     max_steps = 200
+    stalling = "its rewards only show that a reward may be below 0"
 
     def __init__(self, faults: bool = False):
         self._faults = faults

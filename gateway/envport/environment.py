@@ -188,6 +188,10 @@ class Environment:
         instructions: What a player is told to do where the task has no prompt of its own. If `None`, it is the class's
             docstring without its sections.
         reward: Whether the episode's reward is the sum of the steps' rewards or the last one.
+        reward_floor: The most that play without skill earns on average, such as by luck; `None` if that is to be
+            measured. This and the next two are for `envport audit`.
+        reward_ceiling: What perfect play earns; `None` if that is not known.
+        stalling: Why a player that stops early may earn more than one that loses; `None` if it may not.
         runtime: How the environment is run, unless the gateway's settings override it: `inline` (cheap and never
             blocking, or async), `thread` (may block), or `process` (one process for each episode, for code that may use
             much CPU time, crash, hang or leak memory).
@@ -232,6 +236,9 @@ class Environment:
     version: ClassVar[str] = "1"
     instructions: str | None = None
     reward: ClassVar[Literal["sum", "last"]] = "sum"
+    reward_floor: float | None = None
+    reward_ceiling: float | None = None
+    stalling: str | None = None
     runtime: ClassVar[RuntimeKind] = "inline"
     sandbox: ClassVar[bool] = False
     own_thread: ClassVar[bool] = False

@@ -54,6 +54,7 @@ class OpenSpielEnvironment(Environment):
     """
 
     runtime = "thread"
+    stalling = "a game that is not played to its end earns what it has paid so far: count it as lost where that matters"
 
     def __init__(
         self,

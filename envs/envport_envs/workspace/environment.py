@@ -118,13 +118,13 @@ class WorkspaceEnvironment(Environment):
         return float(self._exercise.test.passes(self.player_code, self._exercise.path, content))
 
     def legal_calls(self) -> list[tuple[str, dict[str, str]]]:
-        """A sample: looking around, a try of each tool, the reference solution, and handing in."""
+        """A sample: looking around, a try of each tool, and handing in."""
         path = self._exercise.path
         return [
             ("bash", {"command": "pwd; ls"}),
             ("bash", {"command": "word=kept; echo $word"}),
             ("python", {"code": "import os\nsorted(os.listdir())"}),
-            ("write_file", {"path": path, "content": self._exercise.solution}),
+            ("write_file", {"path": path, "content": "nothing yet\n"}),
             ("write_file", {"path": "notes.txt", "content": "nothing yet\n"}),
             *(("read_file", {"path": name}) for name in self._exercise.files),
             ("submit", {}),

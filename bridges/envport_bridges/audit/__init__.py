@@ -1,0 +1,1 @@
+"""Can the reward of an environment be trusted? `envport audit`."""
