@@ -66,9 +66,11 @@ def played(name: str) -> dict[str, Any]:
     more = timed(len(constants) + 15)
     for place, answer in enumerate([*constants, *[entry["answer"] for entry in entries.values()][:15]]):
         if more(place):
-            scores = [wrong(made, answer, entry) for entry in entries.values() if not same(answer, entry["answer"])]
+            constant = place < len(constants)
+            equal = same if constant else str.__eq__
+            scores = [wrong(made, answer, entry) for entry in entries.values() if not equal(answer, entry["answer"])]
             # Another question's answer may be right here too.
-            if place < len(constants) and 1.0 in scores:
+            if constant and 1.0 in scores:
                 found["full"].append(answer)
             partial = [score for score in scores if score < 1]
             if len(partial) > len(entries) / 2:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from envport_envs.textarena.games import Call, Game, Move, choice, integer
+from envport.types import LegalCall
+from envport_envs.textarena.games import Game, Move, choice, integer
 
 __all__ = ["CONTESTS"]
 
@@ -14,7 +15,7 @@ _CARDS = ("A", "2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K")
 
 
 def _contest(
-    rules: Callable[[Any], str], moves: Callable[[Any], Sequence[Move]], legal: Callable[[Any], list[Call]]
+    rules: Callable[[Any], str], moves: Callable[[Any], Sequence[Move]], legal: Callable[[Any], list[LegalCall]]
 ) -> Game:
     return Game(rules, moves, legal, players=2)
 
@@ -30,7 +31,7 @@ def _connect_four() -> Game:
         column = integer(0, game.num_cols - 1, "A column that is not full, from 0 at the left.")
         return [Move("drop", "Drop a disc into a column.", "[col {column}]", {"column": column})]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         top = game.state.game_state["board"][0]
         return [("drop", {"column": column}) for column, cell in enumerate(top) if cell == "."]
 
@@ -54,7 +55,7 @@ def _tic_tac_toe() -> Game:
     def moves(game: Any) -> list[Move]:
         return [Move("place", "Put your mark into a cell.", "[{cell}]", {"cell": _CELL})]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         return [("place", {"cell": cell}) for cell in _empty_cells(game)]
 
     return _contest(rules, moves, legal)
@@ -71,7 +72,7 @@ def _wild_tic_tac_toe() -> Game:
         parameters = {"mark": choice(("X", "O"), "The mark."), "cell": _CELL}
         return [Move("place", "Put a mark into a cell.", "[{mark} {cell}]", parameters)]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         return [("place", {"mark": mark, "cell": cell}) for cell in _empty_cells(game) for mark in ("X", "O")]
 
     return _contest(rules, moves, legal)
@@ -93,7 +94,7 @@ def _kuhn_poker() -> Game:
             Move("fold", "Give up the round after the other player's bet.", "[fold]"),
         ]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         return [(name, {}) for name in game.state.game_state["current_legal_action_tree"]]
 
     return _contest(rules, moves, legal)
@@ -111,7 +112,7 @@ def _nim() -> Game:
         }
         return [Move("take", "Take objects from a pile.", "[{pile} {count}]", parameters)]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         piles: list[int] = game.state.game_state["piles"]
         return [
             ("take", {"pile": pile, "count": count}) for pile, size in enumerate(piles) for count in range(1, size + 1)
@@ -138,7 +139,7 @@ def _othello() -> Game:
             Move("skip", "Skip your turn; only if you can place no piece.", "[skip]"),
         ]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         valid: list[list[int]] = game._valid_moves("BW"[game.state.current_player_id])
         return [("place", {"row": row, "column": column}) for row, column in valid] or [("skip", {})]
 
@@ -154,7 +155,7 @@ def _rock_paper_scissors() -> Game:
     def moves(game: Any) -> list[Move]:
         return [Move("show", "Show a hand.", "[{hand}]", {"hand": choice(hands, "The hand.")})]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         return [("show", {"hand": hand}) for hand in hands]
 
     return _contest(rules, moves, legal)
@@ -172,7 +173,7 @@ def _matching_pennies() -> Game:
     def moves(game: Any) -> list[Move]:
         return [Move("choose", "Choose a side.", "[{side}]", {"side": choice(sides, "The side.")})]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         return [("choose", {"side": side}) for side in sides]
 
     return _contest(rules, moves, legal)
@@ -189,7 +190,7 @@ def _pig_dice() -> Game:
     def moves(game: Any) -> list[Move]:
         return [Move("roll", "Roll the die.", "[roll]"), Move("hold", "Keep this turn's points and end it.", "[hold]")]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         return [("roll", {}), ("hold", {})]
 
     return _contest(rules, moves, legal)
@@ -206,7 +207,7 @@ def _pure_strategy() -> Game:
     def moves(game: Any) -> list[Move]:
         return [Move("play", "Play a card.", "[{card}]", {"card": choice(_CARDS, "A card that you still hold.")})]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         hand: list[int] = game.state.game_state["player_hands"][game.state.current_player_id]
         return [("play", {"card": _CARDS[value - 1]}) for value in hand]
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from envport import Environment, Step, Task, ToolDefinition, ToolError
 from envport.errors import InvalidOption
-from envport_envs.textarena.games import Call
+from envport.types import LegalCall
 from envport_envs.textarena.library import fresh, progress, rules_of
 from envport_envs.textarena.randomness import EpisodeRandom
 
@@ -89,7 +89,7 @@ class TextArenaEnvironment(Environment):
         seen = "\n\n".join(filter(None, (self._seen(), str(information[self._seat].get("reason", "")))))
         return Step(seen, reward=self._reward(rewards), terminated=True)
 
-    def legal_calls(self) -> list[Call] | None:
+    def legal_calls(self) -> list[LegalCall] | None:
         """The legal moves, or a sample of them; `None` if they are not known."""
         return self._rules.legal(self._game) or None
 
@@ -131,6 +131,6 @@ class TextArenaEnvironment(Environment):
         return f"{rules}{who} Call {' or '.join(self._moves)} to make a move. {invalid} the game."
 
 
-def _written(call: Call) -> str:
+def _written(call: LegalCall) -> str:
     name, arguments = call
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"

@@ -8,13 +8,11 @@ from typing import Any
 
 from envport import ToolDefinition
 from envport.environment import ToolHints
+from envport.types import LegalCall
 
-__all__ = ["Call", "Game", "Move", "array", "choice", "integer", "word"]
+__all__ = ["Game", "Move", "array", "choice", "integer", "word"]
 
 _HINTS = ToolHints(read_only=False, destructive=False, idempotent=False, open_world=False)
-
-Call = tuple[str, dict[str, Any]]
-"""A tool and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class Game:
 
     rules: Callable[[Any], str]
     moves: Callable[[Any], Sequence[Move]]
-    legal: Callable[[Any], list[Call]]
+    legal: Callable[[Any], list[LegalCall]]
     players: int = 1
     max_steps: int | None = None
 

@@ -7,7 +7,8 @@ from itertools import islice, pairwise, permutations, product
 from random import Random
 from typing import Any
 
-from envport_envs.textarena.games import Call, Game, Move, array, choice, integer, word
+from envport.types import LegalCall
+from envport_envs.textarena.games import Game, Move, array, choice, integer, word
 
 __all__ = ["PUZZLES"]
 
@@ -17,7 +18,7 @@ _DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 _TOWERS = ("A", "B", "C")
 
 
-def _untold(game: Any) -> list[Call]:
+def _untold(game: Any) -> list[LegalCall]:
     """No list of legal moves: it would tell the solution, or the player's next moves would not all be legal."""
     return []
 
@@ -35,7 +36,7 @@ def _wordle() -> Game:
         secret = word(pattern, f"An English word of {game.word_length} letters that was not guessed before.")
         return [Move("guess", "Guess the secret word.", "[{word}]", {"word": secret})]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         guessed = {it for it, _ in game.state.game_state["guess_history"]}
         # The same words at the same turn.
         words = Random(game.state.turn).sample(game.word_list, min(_SAMPLED, len(game.word_list)))
@@ -75,7 +76,7 @@ def _game_2048() -> Game:
         parameters = {"direction": choice([*_DIRECTIONS], "Where all tiles slide.")}
         return [Move("slide", "Slide all tiles in one direction.", "[{direction}]", parameters)]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         board: list[list[int]] = game.state.game_state["board"]
         columns = [list(column) for column in zip(*board, strict=True)]
         lines = {"left": board, "right": [row[::-1] for row in board]}
@@ -104,7 +105,7 @@ def _mastermind() -> Game:
         code = array(number, game.code_length, "The numbers of the code, in order.")
         return [Move("guess", "Guess the secret code.", "[{code}]", {"code": code})]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         numbers = Random(game.state.turn).sample(range(1, game.num_numbers + 1), game.num_numbers)
         guessed: list[list[int]] = [entry["guess"] for entry in game.state.game_state["history"]]
         length: int = game.code_length
@@ -149,7 +150,7 @@ def _hangman() -> Game:
             Move("guess_word", "Guess the whole word.", "[{word}]", {"word": guessed}),
         ]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         guessed = game.state.game_state["guessed_letters"]
         return [("guess_letter", {"letter": letter}) for letter in _LETTERS if letter not in guessed]
 
@@ -171,7 +172,7 @@ def _tower_of_hanoi() -> Game:
         }
         return [Move("move", "Move a disk.", "[{source} {target}]", parameters)]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         towers: Mapping[str, list[int]] = game.state.game_state["towers"]
         return [
             ("move", {"source": source, "target": target})
@@ -197,7 +198,7 @@ def _lights_out() -> Game:
         }
         return [Move("press", "Press a light.", "[{row} {column}]", parameters)]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         return [
             ("press", {"row": row, "column": column}) for row, column in product(range(game.size), range(game.size))
         ]
@@ -216,7 +217,7 @@ def _guess_the_number() -> Game:
         number = integer(game.min_number, game.max_number, "A number that was not guessed before.")
         return [Move("guess", "Guess the secret number.", "[{number}]", {"number": number})]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         numbers = range(game.min_number, game.max_number + 1)
         return [("guess", {"number": number}) for number in numbers if number not in game.guessed_numbers]
 
@@ -234,7 +235,7 @@ def _frozen_lake() -> Game:
         parameters = {"direction": choice([*_DIRECTIONS], "Where to walk.")}
         return [Move("walk", "Walk one cell.", "[{direction}]", parameters)]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         row, column = game.state.game_state["player_pos"]
         inside = range(game.size)
         return [
@@ -259,7 +260,7 @@ def _blackjack() -> Game:
             Move("stand", "Keep your cards and end the hand.", "[stand]"),
         ]
 
-    def legal(game: Any) -> list[Call]:
+    def legal(game: Any) -> list[LegalCall]:
         return [("hit", {}), ("stand", {})]
 
     return Game(rules, moves, legal)
