@@ -145,7 +145,7 @@ async def what_is_no_task_and_no_answer_is_refused(episodes: Episodes) -> None:
     assert not (await episode.call("submit_answer", {"answer": "4"})).is_error
 
 
-HOSTILE = Questions(("boxnet", "binary_matrix", "prime_factorization"), (1.0, 1.0, 1.0), 60)
+HOSTILE = Questions(("boxnet", "binary_matrix", "prime_factorization", "spell_backward"), (1.0, 1.0, 1.0, 1.0), 400)
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +175,18 @@ def test_an_answer_that_cannot_be_scored_earns_nothing_and_the_next_one_is_score
 ) -> None:
     number = first(task)
     assert score(hostile, number, answer) == 0.0
-    _, wanted = entry(task, number, size=60)
+    _, wanted = entry(task, number, size=HOSTILE.size)
     assert score(hostile, number, wanted["answer"]) == 1.0
+
+
+def test_more_than_the_full_score_is_no_score(hostile: str) -> None:
+    for number in [number for number in range(HOSTILE.size) if HOSTILE.name(number) == "spell_backward"]:
+        made, wanted = entry("spell_backward", number, size=HOSTILE.size)
+        longer = wanted["answer"] + "x"
+        if made.score_answer(longer, wanted) > 1:
+            assert score(hostile, number, longer) == 0.0
+            return
+    pytest.fail("no scorer gives more than 1: the check can go")
 
 
 def test_a_scorer_that_is_broken_is_a_fault_and_no_zero(hostile: str) -> None:

@@ -303,7 +303,9 @@ SOLUTION = [
 async def test_a_solution_earns_one(game: str) -> None:
     async with table(game) as episodes:
         episode = await opened(episodes)
-        assert "A: [3, 2, 1]" in episode.first_observation.text
+        # The rules that TextArena tells are of moves in brackets.
+        assert episode.first_observation.text.startswith("Current Board: \nA: [3, 2, 1]\n")
+        assert "[" not in episode.prompt
         for tool, arguments in SOLUTION:
             result = await episode.call(tool, arguments)
         assert (result.terminated, episode.reward) == (True, 1.0)
@@ -364,6 +366,14 @@ async def test_invalid_moves_in_a_row_end_the_game_and_tell_what_is_allowed() ->
         assert episode.prompt.endswith("An invalid move ends the game.")
         assert (await episode.call("take", {"pile": 0, "count": 5})).terminated
         assert episode.reward == -1.0
+
+
+async def test_only_the_last_board_is_shown() -> None:
+    async with table("ConnectFour-v0") as episodes:
+        text = (await (await opened(episodes)).call("drop", {"column": 3})).observation.text
+        assert text.count("Board state") == 1
+        assert text.count("X") - text.count("(X)") == text.count("O") - text.count("(O)") == 1
+        assert "[col" not in text
 
 
 async def test_what_is_told_of_legal_moves_does_not_tell_where_the_mines_are() -> None:

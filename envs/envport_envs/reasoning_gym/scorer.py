@@ -86,6 +86,7 @@ def _score(server: _Server, number: int, answer: str) -> float:
         if made.score_answer(answer=entry["answer"], entry=made[number]) == 1:
             return 0.0
         raise
+    # The scorer of spell_backward adds shares up, and gives a wrong answer 1.0000000000000002.
     return score if 0 <= score <= 1 else 0.0
 
 
