@@ -179,6 +179,16 @@ def test_an_answer_that_cannot_be_scored_earns_nothing_and_the_next_one_is_score
     assert score(hostile, number, wanted["answer"]) == 1.0
 
 
+def test_an_answer_is_scored_with_little_memory(hostile: str) -> None:
+    number = first("binary_matrix")
+    made, wanted = entry("binary_matrix", number, size=HOSTILE.size)
+    solution = [[int(cell) for cell in line.split()] for line in wanted["answer"].splitlines()]
+    earned = made.score_answer(repr(solution), wanted)
+    assert earned > 0.05
+    limit = "__import__('resource').getrlimit(__import__('resource').RLIMIT_AS)[0]"
+    assert score(hostile, number, f"{solution} if {limit} == 4 * 2**30 else []") == pytest.approx(earned)
+
+
 def test_more_than_the_full_score_is_no_score(hostile: str) -> None:
     for number in [number for number in range(HOSTILE.size) if HOSTILE.name(number) == "spell_backward"]:
         made, wanted = entry("spell_backward", number, size=HOSTILE.size)

@@ -368,6 +368,34 @@ async def test_invalid_moves_in_a_row_end_the_game_and_tell_what_is_allowed() ->
         assert episode.reward == -1.0
 
 
+async def test_moves_that_are_many_are_not_listed() -> None:
+    async with table("Wordle-v0") as episodes:
+        refused = await (await opened(episodes)).call("guess", {"word": "xxxxx"})
+        assert refused.is_error
+        assert "not an English word" in refused.observation.text
+        assert "Allowed" not in refused.observation.text
+
+
+async def test_a_whole_number_may_be_written_with_a_point() -> None:
+    async with table("ConnectFour-v0") as episodes:
+        assert not (await (await opened(episodes)).call("drop", {"column": 3.0})).is_error
+    async with table("Mastermind-v0") as episodes:
+        assert not (await (await opened(episodes)).call("guess", {"code": [1.0, 2.0, 3, 4]})).is_error
+
+
+async def test_no_reward_is_below_minus_one() -> None:
+    async with table("LightsOut-v0") as episodes:
+        rewards: list[float] = []
+        for seed in range(20):
+            episode = await opened(episodes, seed)
+            for row, column in product(range(0, 5, 2), range(5)):
+                await episode.call("press", {"row": row, "column": column})
+            for column in range(5):
+                await episode.call("press", {"row": 1, "column": column})
+            rewards.append(episode.reward or 0.0)
+        assert min(rewards) == -1.0
+
+
 async def test_only_the_last_board_is_shown() -> None:
     async with table("ConnectFour-v0") as episodes:
         text = (await (await opened(episodes)).call("drop", {"column": 3})).observation.text
@@ -473,8 +501,7 @@ async def test_a_choice_of_the_other_player_is_not_shown_before_the_own_one() ->
         assert len(seen) == 1
     async with table("KuhnPoker-v0") as episodes:
         for seed in range(12):
-            told_ = (await opened(episodes, seed)).first_observation.text
-            assert sum(f"card is: '{card}'" in told_ for card in "JQK") == 1
+            assert (await opened(episodes, seed)).first_observation.text.count("Your card is: ") == 1
 
 
 async def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:

@@ -112,7 +112,7 @@ class TextArenaEnvironment(Environment):
         told = [(kind.name, text.strip()) for _, text, kind in messages if kind.name not in hidden]
         boards = [place for place, (kind, _) in enumerate(told) if kind == "GAME_BOARD"]
         shown = [text for place, (kind, text) in enumerate(told) if kind != "GAME_BOARD" or place == boards[-1]]
-        return "\n\n".join(dict.fromkeys(shown)) or self._opening()
+        return "\n\n".join(shown) or self._opening()
 
     def _opening(self) -> str:
         return "" if self._state.turn else "Make your first move."
