@@ -64,7 +64,7 @@ async def test_questions_and_scores_are_those_of_reasoning_gym() -> None:
     async with table(SIX) as episodes:
         seen: Counter[str] = Counter()
         for split, first in (("test", 0), ("train", 200)):
-            for task in range(8):
+            for task in range(5):
                 for answers in (lambda it: it["answer"], lambda it: "0", lambda it: ""):
                     episode = await opened(episodes, split, task)
                     assert episode.start.task is not None
@@ -190,8 +190,9 @@ def test_an_answer_is_scored_with_little_memory(hostile: str) -> None:
 
 
 def test_more_than_the_full_score_is_no_score(hostile: str) -> None:
+    made = HOSTILE.dataset("spell_backward")
     for number in [number for number in range(HOSTILE.size) if HOSTILE.name(number) == "spell_backward"]:
-        made, wanted = entry("spell_backward", number, size=HOSTILE.size)
+        wanted = made[number]
         longer = wanted["answer"] + "x"
         if made.score_answer(longer, wanted) > 1:
             assert score(hostile, number, longer) == 0.0

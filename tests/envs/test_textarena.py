@@ -278,7 +278,7 @@ async def test_two_hundred_random_games_go_as_in_the_engine(game: str, seat: int
     await compare(game, seat, range(200))
 
 
-ACTING = ["Crosswords-v0", "LogicPuzzle-v0", "PegJump-v0", "RushHour-v0", "Secretary-v0", "WordSearch-v0"]
+ACTING = ["Crosswords-v0", "LogicPuzzle-v0", "PegJump-v0", "Secretary-v0", "WordSearch-v0"]
 
 
 @pytest.mark.parametrize("game", [*GAMES, *ACTING, "Othello-v0-tiny?seat=1", "KuhnPoker-v0?seat=1&error_allowance=0"])
@@ -288,7 +288,7 @@ def test_it_passes_the_checker_without_a_warning(game: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("game", ["Sokoban-v0", "WordLadder-v0"])
+@pytest.mark.parametrize("game", ["RushHour-v0", "Sokoban-v0", "WordLadder-v0"])
 def test_it_passes_the_checker_where_a_reset_takes_long(game: str) -> None:
     report = check_environment(f"textarena:{game}", seeds=range(2), steps=12)
     assert [finding for finding in report.findings if finding.check != "runtime"] == []
@@ -533,16 +533,13 @@ def test_every_game_has_a_limit_of_calls(game: str, steps: int) -> None:
         ("textarena:Nim-v0?opponent=me", InvalidOption, "no option 'opponent'; its options are: seat"),
         ("textarena:DontSayIt-v0", ConfigurationError, "nobody to play against. Games for two .* ConnectFour-v0, Game"),
         ("textarena:SecretMafia-v0", ConfigurationError, "is for several players"),
-        ("textarena:GuessWho-v0", ConfigurationError, "cannot be made: ValueError: OpenRouter API key"),
+        ("textarena:UsedCar-v0-balanced", ConfigurationError, "cannot be made: ModuleNotFoundError: .*UsedCar"),
         ("textarena:Set-v0", ConfigurationError, "counts the same card three times"),
         ("textarena:Bandit-v0", ConfigurationError, "the worse the wrong button"),
         ("textarena:Slitherlink-v0", ConfigurationError, "in the wrong order"),
     ],
 )
-def test_each_mistake_in_a_reference_is_named(
-    reference: str, error: type[Exception], complaint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+def test_each_mistake_in_a_reference_is_named(reference: str, error: type[Exception], complaint: str) -> None:
     with pytest.raises(error, match=complaint) as caught:
         load(reference)
     assert type(caught.value) is error
