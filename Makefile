@@ -78,6 +78,7 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[textarena]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[gymnasium]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[openspiel]'
+	-$(PIP) install --quiet --constraint constraints.txt --editable '.[reasoning-gym]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[trl]' trackio
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[eval]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[ray]'

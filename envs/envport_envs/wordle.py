@@ -5,12 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import random
-import threading
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
-from importlib.resources import files
 from importlib.util import find_spec
 from typing import Annotated, Any
 
@@ -19,6 +15,8 @@ from pydantic import Field
 from envport import Environment, Step, Task, TaskSource, ToolError, tool
 from envport.errors import InvalidOption, MissingExtra
 from envport_envs.lazy_tasks import LazyTasks, held_out
+from envport_envs.textarena.randomness import LOCK, restored_random
+from envport_envs.textarena.words import imported_game, without_downloads
 
 __all__ = ["WordleEnvironment"]
 
@@ -30,9 +28,6 @@ _PROMPT = (
     "Y (the letter is in the word, in another place) or X (the letter is not in the word, or not once more). "
     "What is no English word, or was guessed before, is refused and costs no guess."
 )
-
-# TextArena uses the global `random`, and the replaced parts of nltk are global too. The lock protects both.
-_LOCK = threading.RLock()
 
 
 class WordleEnvironment(Environment):
@@ -89,7 +84,7 @@ class WordleEnvironment(Environment):
         self._game.num_guesses = self._guesses
         # TextArena draws the secret word from this list.
         self._game.word_list = [secrets[number]]
-        with _own_random():
+        with restored_random():
             self._game.reset(num_players=1)
         self._game.state.error_allowance = math.inf
         self._game.get_observation()
@@ -102,7 +97,7 @@ class WordleEnvironment(Environment):
         Args:
             word: An English word of five letters.
         """
-        with _own_random():
+        with restored_random():
             done, _ = self._game.step(f"[{word}]")
         _, messages = self._game.get_observation()
         told = {kind.name: text for _, text, kind in messages}
@@ -124,60 +119,8 @@ def _reason(refusal: str) -> str:
     return refusal.partition("Reason: ")[2].partition(" Please resubmit")[0] or refusal
 
 
-@contextmanager
-def _own_random() -> Generator[None, None, None]:
-    """Restore the state of the global `random` at the end."""
-    with _LOCK:
-        before = random.getstate()
-        try:
-            yield
-        finally:
-            random.setstate(before)
-
-
 @cache
 def _rules() -> Any:
     """TextArena's game with its word lists. Making one takes most of a second, so each episode copies this one."""
-    with _LOCK, _without_downloads():
-        game: Any = import_module("textarena.envs.Wordle.env")
-        lists: Any = import_module("textarena.envs.utils.word_lists")
-        # Other code may have imported these modules before, with the original lists.
-        game.words = lists.words = _ShippedWords()
-        game.pos_tag = _all_nouns
-        return game.WordleEnv(word_length=_LETTERS)
-
-
-class _ShippedWords:
-    """Replaces nltk's corpus of words, which would need a download."""
-
-    def words(self, fileids: str | None = None) -> list[str]:
-        """The plain lower-case words of the dictionary that TextArena ships, in order."""
-        return list(_shipped_words())
-
-
-@cache
-def _shipped_words() -> tuple[str, ...]:
-    text = files("textarena.envs.utils.data").joinpath("en_US.dic").read_text("utf-8")
-    words = {line.partition("/")[0].strip() for line in text.splitlines()[1:]}
-    return tuple(sorted(word for word in words if word.isascii() and word.isalpha() and word.islower()))
-
-
-def _all_nouns(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Replaces nltk's tagger, whose model would need a download."""
-    return [(word, "NN") for word in words]
-
-
-def _no_download(*args: Any, **kwargs: Any) -> bool:
-    return True
-
-
-@contextmanager
-def _without_downloads() -> Generator[None, None, None]:
-    nltk: Any = import_module("nltk")
-    corpus: Any = import_module("nltk.corpus")
-    before = nltk.download, nltk.pos_tag, corpus.words
-    nltk.download, nltk.pos_tag, corpus.words = _no_download, _all_nouns, _ShippedWords()
-    try:
-        yield
-    finally:
-        nltk.download, nltk.pos_tag, corpus.words = before
+    with LOCK, without_downloads():
+        return imported_game("textarena.envs.Wordle.env").WordleEnv(word_length=_LETTERS)

@@ -13,7 +13,12 @@ import pytest
 from envport.registry import load, schemes
 
 ENVIRONMENTS = Path(__file__).parents[2] / "envs" / "envport_envs"
-NEEDS = {"gymnasium": "gymnasium", "openspiel": "pyspiel"}
+NEEDS = {
+    "gymnasium": "gymnasium",
+    "openspiel": "pyspiel",
+    "reasoning_gym": "reasoning_gym",
+    "textarena": "textarena",
+}
 
 
 @pytest.fixture(params=NEEDS)

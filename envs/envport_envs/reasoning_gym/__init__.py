@@ -1,0 +1,1 @@
+"""Procedural reasoning tasks of reasoning-gym: `reasoning_gym:chain_sum`."""

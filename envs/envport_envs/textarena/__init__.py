@@ -1,0 +1,1 @@
+"""Games of TextArena: `textarena:TowerOfHanoi-v0`."""
