@@ -13,10 +13,10 @@ from envport_envs.lazy_tasks import LazyTasks
 from envport_envs.reasoning_gym.library import Questions
 from envport_envs.reasoning_gym.scoring import score, scoring
 
-__all__ = ["Count", "ReasoningGymEnvironment", "TaskSettings"]
+__all__ = ["Count", "ReasoningGymEnvironment", "ConfigsByTask"]
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
-TaskSettings = dict[str, dict[str, Any]]
+ConfigsByTask = dict[str, dict[str, Any]]
 
 _MOST_SEEDS = 2**31
 # Many scorers give a little to any text.
@@ -38,7 +38,7 @@ class ReasoningGymEnvironment(Environment):
         train_size: Questions of the split `train`.
         test_size: Questions of the split `test`.
         seed: Seed of the questions.
-        config: TaskSettings of tasks, by the task's name.
+        config: Settings of tasks, by the task's name.
         partial: Whether an answer that is not right may earn a part.
     """
 
@@ -55,7 +55,7 @@ class ReasoningGymEnvironment(Environment):
         train_size: Count = 1_000,
         test_size: Count = 200,
         seed: Annotated[int, Field(ge=0, lt=_MOST_SEEDS)] = 0,
-        config: TaskSettings | None = None,
+        config: ConfigsByTask | None = None,
         partial: bool = False,
     ):
         names = tuple(name.strip() for name in tasks.split(","))

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from envport.registry import EnvironmentDefinition
-from envport_envs.reasoning_gym.environment import Count, ReasoningGymEnvironment, TaskSettings
+from envport_envs.reasoning_gym.environment import Count, ReasoningGymEnvironment, ConfigsByTask
 
 __all__ = ["reasoning_gym"]
 
@@ -22,7 +22,7 @@ def reasoning_gym(
     train_size: Count = 1_000,
     test_size: Count = 200,
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0,
-    config: TaskSettings | None = None,
+    config: ConfigsByTask | None = None,
     partial: bool = False,
 ) -> EnvironmentDefinition:
     """Make an environment of `reasoning_gym:TASK` or `reasoning_gym:TASK,TASK`.
@@ -33,7 +33,7 @@ def reasoning_gym(
         train_size: Questions of the split `train`.
         test_size: Questions of the split `test`.
         seed: Seed of the questions.
-        config: TaskSettings of tasks by name, as JSON: `{"chain_sum": {"max_terms": 8}}`.
+        config: Settings of tasks by name, as JSON: `{"chain_sum": {"max_terms": 8}}`.
         partial: Whether an answer that is not right may earn a part; see `ReasoningGymEnvironment`.
 
     Raises:

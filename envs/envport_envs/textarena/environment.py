@@ -38,6 +38,7 @@ class TextArenaEnvironment(Environment):
     """
 
     runtime = "thread"
+    stalling = "a game against an opponent that is not played to its end earns 0: count it as lost where that matters"
 
     def __init__(
         self,
