@@ -13,7 +13,7 @@ from envport_envs.lazy_tasks import LazyTasks
 from envport_envs.reasoning_gym.library import Questions
 from envport_envs.reasoning_gym.scoring import score, scoring
 
-__all__ = ["Count", "ReasoningGymEnvironment", "ConfigsByTask"]
+__all__ = ["ConfigsByTask", "Count", "ReasoningGymEnvironment"]
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 ConfigsByTask = dict[str, dict[str, Any]]

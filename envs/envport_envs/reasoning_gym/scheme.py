@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from envport.registry import EnvironmentDefinition
-from envport_envs.reasoning_gym.environment import Count, ReasoningGymEnvironment, ConfigsByTask
+from envport_envs.reasoning_gym.environment import ConfigsByTask, Count, ReasoningGymEnvironment
 
 __all__ = ["reasoning_gym"]
 
