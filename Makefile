@@ -16,7 +16,7 @@ AT_ONCE ?= 5
 BESIDE := tests/cluster tests/bridges:2 tests/evaluation:2 tests/runtimes tests/bench
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-slow test-trl test-vllm mutants lint format bench dist clean
+.PHONY: help serve test test-slow test-trl test-vllm catalogue mutants lint format bench dist clean
 
 help: ## Show what there is to make.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-trl: ## Run the tests of the bridge with another version of TRL, in a virtu
 	.venv-trl/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(or $(ARGS),tests/bridges)
 test-vllm: $(VENV_VLLM)/.test ## Evaluate and train with vLLM on the CPU, in a virtual environment of 4 GB that this makes; ten minutes.
 	$(VENV_VLLM)/bin/python -m pytest -m slow --timeout 1800 tests/with_vllm $(ARGS)
+
+catalogue: $(VENV)/.test ## Check, audit and measure every environment that comes with envport, and write CATALOGUE.md; ten minutes.
+	$(BIN)/python -m envport_bridges.audit.catalogue --page CATALOGUE.md $(ARGS)
 
 mutants: $(VENV)/.test ## Change the source at 150 random places and list what no test notices; about an hour, and half of one more the first time. ARGS="--number 20 envs" for less.
 	@$(BIN)/python tests/support/mutants.py $(ARGS)

@@ -28,7 +28,7 @@ from envport.modules import import_module
 from envport.references import ParsedReference, SchemeText, is_address
 from envport.scoring import Scorer
 
-__all__ = ["EnvironmentDefinition", "Scheme", "load", "schemes"]
+__all__ = ["EnvironmentDefinition", "Scheme", "load", "scheme_of", "schemes"]
 
 _SCHEMES = "envport.schemes"
 _RESERVED = ("http", "https")
@@ -76,6 +76,18 @@ def schemes() -> dict[str, EntryPoint]:
                 f"two packages register the scheme {point.name!r}: {other.value} and {point.value}; remove one of them"
             )
     return found
+
+
+def scheme_of(point: EntryPoint) -> Scheme:
+    """The scheme of an entry point.
+
+    Raises:
+        MissingExtra: It needs a package that is not installed.
+    """
+    scheme: Any = import_module(point.module)
+    for part in point.attr.split("."):
+        scheme = getattr(scheme, part)
+    return cast("Scheme", scheme)
 
 
 def load(
@@ -183,15 +195,13 @@ def _by_class(
 def _by_scheme(
     point: EntryPoint, parsed: ParsedReference, given: Mapping[str, Any] | None, folder: Path | None
 ) -> EnvironmentDefinition:
-    scheme: Any = import_module(point.module)
-    for part in point.attr.split("."):
-        scheme = getattr(scheme, part)
+    scheme = scheme_of(point)
     types = OptionTypes.of_function(f"scheme {point.name!r}", scheme)
     text = SchemeText.read(point.name, parsed.target.partition(":")[2], types.hints)
     _refuse_ambiguity(point.name, text)
     options = _options(types, text.query, given, folder)
     types.require(options, f'{point.name}:"..."')
-    made = _awaited(cast("Scheme", scheme)(text.rest, **options), point.name)
+    made = _awaited(scheme(text.rest, **options), point.name)
     if not isinstance(made, EnvironmentDefinition):
         raise InvalidEnvironment(f"scheme {point.name!r} gave {made!r}, not an EnvironmentDefinition")
     return made

@@ -6,10 +6,11 @@ import json
 import re
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import task_tools
-from command_line import Served, envport
+from command_line import Served, envport, envport_here
 
 from envport.registry import load
 
@@ -93,3 +94,13 @@ def test_check_passes_a_good_environment_and_names_what_is_wrong_with_a_bad_one(
 def test_version():
     for words in (("version",), ("--version",), ("-V",)):
         assert envport(*words).stdout == f"envport {version('envport')}\n"
+
+
+def test_the_list_has_schemes_and_what_is_a_pip_install_away():
+    listed = {it["name"]: it for it in json.loads(envport_here("list", "--json").stdout)}
+    assert listed["mcp:"]["description"].startswith("Any MCP server: ")
+    shown = envport_here("list").stdout
+    assert "With one word more:" in shown
+    for scheme, package in (("openspiel:", "pyspiel"), ("textarena:", "textarena")):
+        assert ("description" in listed[scheme]) == (find_spec(package) is not None)
+        assert "description" in listed[scheme] or "pip install" in listed[scheme]["error"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ class Played:
         fault: Who owns the fault that cut it short, if there was one.
         over: Whether the environment ended it, by itself.
         seen: SHA-256 of all that the player saw.
+        opening: Seconds that opening it took.
+        playing: Seconds that the calls took.
     """
 
     player: AuditPlayer
@@ -67,6 +70,8 @@ class Played:
     fault: str | None
     over: bool
     seen: str
+    opening: float = 0.0
+    playing: float = 0.0
 
 
 class Auditorium:
@@ -120,15 +125,18 @@ class Auditorium:
         return [played[start] for start in starts]
 
     async def _play(self, player: AuditPlayer, start: Start) -> Played:
+        began = time.perf_counter()
         asked = OpenRequest(self._definition.name, _PRINCIPAL, Choice(start.split, start.task, start.seed))
         try:
             episode = await self._episodes.open_episode(asked)
         except EpisodeFailed as error:
             return Played(player, start, (), None, error.reason or "environment_error", error.fault, False, "")
+        opened = time.perf_counter()
         table = Table(episode.start.tools.listing, Random(start.seed))
         seen = hashlib.sha256(to_json(episode.first_observation))
         try:
             over = await self._make_calls(player, episode, table, seen)
+            played = time.perf_counter()
             info = await self._episodes.finish(episode.handle, _PRINCIPAL)
         finally:
             await self._episodes.close(episode.handle, _PRINCIPAL)
@@ -136,7 +144,8 @@ class Auditorium:
         assert outcome is not None
         reward = None if outcome.lost else info.reward or 0.0
         fault = outcome.fault if outcome.lost else None
-        return Played(player, start, (*table.made,), reward, outcome.reason, fault, over, seen.hexdigest())
+        times = (opened - began, played - opened)
+        return Played(player, start, (*table.made,), reward, outcome.reason, fault, over, seen.hexdigest(), *times)
 
     async def _make_calls(self, player: AuditPlayer, episode: Episode, table: Table, seen: Any) -> bool:
         """Have the player make its calls. Returns whether the environment ended the episode."""

@@ -44,6 +44,9 @@ class GymnasiumEnvironment(Environment):
     """
 
     runtime = "thread"
+    stalling = (
+        "an episode that is not played to its end earns what it has paid so far: count it as lost where that matters"
+    )
 
     def __init__(
         self,

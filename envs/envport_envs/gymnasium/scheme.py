@@ -22,7 +22,7 @@ def gymnasium(
     render: Rendering = "text",
     max_steps: Annotated[int, Field(ge=1)] | None = None,
 ) -> EnvironmentDefinition:
-    """Make an environment of `gymnasium:ID`.
+    """What is registered with Gymnasium, MiniGrid included: `gymnasium:FrozenLake-v1`.
 
     Args:
         rest: The id of an environment, such as `FrozenLake-v1`, `MiniGrid-DoorKey-6x6-v0` or `module:MyOwn-v0`.

@@ -24,7 +24,7 @@ def harbor(
     seconds: Annotated[float, Field(gt=0, le=3600)] = DEFAULT_SECONDS,
     skip: bool = False,
 ) -> EnvironmentDefinition:
-    """Make an environment of `harbor:DIR`.
+    """Task folders of Harbor: `harbor:DIR`.
 
     Args:
         rest: A task folder, or a folder of task folders.

@@ -41,7 +41,7 @@ async def mcp(
     ends: bool = False,
     era: Literal["session", "newest"] = "session",
 ) -> EnvironmentDefinition:
-    """Make an environment of `mcp:"COMMAND ..."` or `mcp:URL`.
+    """Any MCP server: `mcp:"COMMAND ..."` or `mcp:URL`.
 
     Args:
         rest: A command that starts a server that speaks over standard input and output, or the URL of a server.

@@ -20,7 +20,7 @@ def openspiel(
     seat: Annotated[int, Field(ge=0)] = 0,
     max_steps: Annotated[int, Field(ge=1)] | None = None,
 ) -> EnvironmentDefinition:
-    """Make an environment of `openspiel:GAME`.
+    """A game of OpenSpiel: `openspiel:tic_tac_toe`.
 
     Args:
         rest: The name of a game, with parameters if need be: `tic_tac_toe`, `go(board_size=5)`.

@@ -25,7 +25,7 @@ def reasoning_gym(
     config: ConfigsByTask | None = None,
     partial: bool = False,
 ) -> EnvironmentDefinition:
-    """Make an environment of `reasoning_gym:TASK` or `reasoning_gym:TASK,TASK`.
+    """Tasks of reasoning-gym: `reasoning_gym:chain_sum`, or several of them, `reasoning_gym:chain_sum,leg_counting`.
 
     Args:
         rest: The name of a task, or several with commas between them: `chain_sum`, `chain_sum,leg_counting`.

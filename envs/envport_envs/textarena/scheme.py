@@ -21,7 +21,7 @@ def textarena(
     error_allowance: Annotated[int, Field(ge=0)] = 1,
     max_steps: Annotated[int, Field(ge=1)] | None = None,
 ) -> EnvironmentDefinition:
-    """Make an environment of `textarena:ID`.
+    """A game of TextArena: `textarena:TowerOfHanoi-v0`.
 
     Args:
         rest: The id of a game: `Wordle-v0`, `TowerOfHanoi-v0-hard`.

@@ -8,7 +8,7 @@ import anyio
 import typer
 
 from envport.cli import console
-from envport.cli.loading import Unloadable, load_environment, load_installed
+from envport.cli.loading import Unloadable, load_environment, load_installed, load_schemes
 from envport.cli.options import AnyEnvironment, AsJson, AtGateway, SplitName
 from envport.cli.summary import first_line
 from envport.client import Client
@@ -36,15 +36,23 @@ def list_environments(
     """List the environments that are installed here, or those that a gateway serves."""
     gateway = gateway_of_user(url)
     found, unloadable = _of_gateway(gateway) if gateway is not None else _of_machine()
+    makers, missing = load_schemes() if gateway is None else ([], [])
     if gateway is not None and url is None:
         console.note(f"The environments at {gateway}, as {URL_VARIABLE} says. Here: {URL_VARIABLE}= envport list")
     if as_json:
         console.document(
             [{"name": it.name, "description": it.description, "version": it.version} for it in found]
             + [{"name": it.name, "error": it.why} for it in unloadable]
+            + [{"name": name, "description": description} for name, description in makers]
+            + [{"name": it.name, "error": it.why} for it in missing]
         )
         return
     console.rows((it.name, first_line(it.description)) for it in found)
+    if makers:
+        console.line()
+        console.heading("With one word more:")
+        console.rows(makers)
+    unloadable = [*unloadable, *missing]
     if unloadable:
         console.line()
         console.heading("Cannot be loaded:")

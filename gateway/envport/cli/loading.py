@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +12,19 @@ from pydantic import ValidationError
 
 from envport.classes import installed
 from envport.cli.attachment import with_own_pip
+from envport.cli.summary import first_line
 from envport.definition import EnvironmentDefinition
 from envport.environment_file import EnvironmentFile
 from envport.errors import EnvportError, InvalidEnvironment
 from envport.references import ParsedReference
-from envport.registry import load
+from envport.registry import load, scheme_of, schemes
 
-__all__ = ["Unloadable", "load_environment", "load_installed", "load_served", "with_file"]
+__all__ = ["Unloadable", "load_environment", "load_installed", "load_schemes", "load_served", "with_file"]
 
 
 @dataclass(frozen=True)
 class Unloadable:
-    """An installed environment that cannot be loaded.
+    """An installed environment or scheme that cannot be loaded.
 
     Attributes:
         name: Its name.
@@ -90,6 +92,18 @@ def load_installed(score: str | None = None) -> tuple[list[EnvironmentDefinition
         except EnvportError as error:
             unloadable.append(Unloadable(name, with_own_pip(str(error))))
     return specs, unloadable
+
+
+def load_schemes() -> tuple[list[tuple[str, str]], list[Unloadable]]:
+    """The installed schemes with what they make, and those that need a package."""
+    found: list[tuple[str, str]] = []
+    unloadable: list[Unloadable] = []
+    for name, point in schemes().items():
+        try:
+            found.append((f"{name}:", first_line(inspect.getdoc(scheme_of(point)) or "")))
+        except EnvportError as error:
+            unloadable.append(Unloadable(f"{name}:", with_own_pip(str(error))))
+    return found, unloadable
 
 
 def load_served(

@@ -1,0 +1,36 @@
+"""The catalogue: what comes with envport is checked, audited and measured; a sample here, all by `make catalogue`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envport.registry import schemes
+from envport_bridges.audit import catalogue
+
+ROOT = Path(__file__).parents[2]
+# Each of another runtime, or scored in another way. What is not installed here is told, and passes.
+SAMPLE = ("counter", "catch", "openspiel:kuhn_poker", "textarena:TowerOfHanoi-v0")
+
+
+def test_a_sample_passes_and_makes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(catalogue, "_EPISODES", 4)
+    page = tmp_path / "page.md"
+    only = [word for name in SAMPLE for word in ("--only", name)]
+    assert catalogue.main([*only, "--page", str(page)]) == 0
+    rows = {line.split("`")[1]: line for line in page.read_text().splitlines() if line.startswith("| `")}
+    assert rows.keys() == set(SAMPLE)
+    assert rows["catch"].startswith("| `catch` |  | Apache-2.0 | `move` | 25 |")
+    assert rows["catch"].endswith("| passes |")
+
+
+def test_the_page_has_what_comes_with_envport():
+    page = (ROOT / "CATALOGUE.md").read_text()
+    assert [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")] == [
+        entry.reference for entry in catalogue.ENTRIES
+    ]
+    assert "fails" not in page
+    # The others need files or a server of the user.
+    listed = {entry.reference.partition(":")[0] for entry in catalogue.ENTRIES if ":" in entry.reference}
+    assert listed == schemes().keys() - {"mcp", "harbor"}
