@@ -27,7 +27,7 @@ from envport_bridges.audit.auditing import Audit, audit
 from envport_bridges.audit.players import RANDOM
 from envport_bridges.audit.playing import Auditorium
 
-__all__ = ["ENTRIES", "Entry", "CatalogueRow", "examined", "main", "page"]
+__all__ = ["ENTRIES", "CatalogueRow", "Entry", "examined", "main", "page"]
 
 _EPISODES, _CALLS = 10, 300
 _CHECKED_SEEDS, _CHECKED_CALLS = (0, 1), 15
