@@ -25,7 +25,7 @@ class Breaking(Environment):
     """Breaks as it is told."""
 
     runtime = "process"
-    call_seconds = 0.3
+    call_seconds = 2.0
 
     def reset(self, *, seed: int, task: Task | None) -> str:
         return "ready"
