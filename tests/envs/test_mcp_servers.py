@@ -71,10 +71,8 @@ def tasks(tmp_path: Path) -> Path:
     (tmp_path / "points.py").write_text(POINTS)
     file = tmp_path / "tasks.toml"
     file.write_text(TASKS)
-    # Scoring commands of root's evaluations run as another user.
-    for folder in (tmp_path, *tmp_path.parents):
-        if os.geteuid() == 0 and folder.is_relative_to("/tmp") and folder != Path("/tmp"):
-            folder.chmod(0o755)
+    # Root's scoring commands run as another user.
+    tmp_path.chmod(0o755)
     return file
 
 
@@ -298,6 +296,13 @@ def test_a_malformed_task_file_is_refused_in_words(table: str, why: str, tmp_pat
     file.write_text(table)
     with pytest.raises(ConfigurationError, match=why):
         server(tasks=str(file))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandboxes have another user")
+def test_a_folder_that_is_closed_to_the_scorer_is_said_at_once(tasks: Path) -> None:
+    tasks.parent.chmod(0o700)
+    with pytest.raises(InvalidOption, match=r"a scoring command cannot read .* closed to others"):
+        server(tasks=str(tasks))
 
 
 def test_tasks_come_as_lines_and_from_python_too(tmp_path: Path) -> None:

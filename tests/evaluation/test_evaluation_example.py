@@ -28,7 +28,7 @@ def lines_of(text: str) -> list[str]:
 def test_the_example_asserts_its_own_result(tmp_path: Path):
     done = subprocess.run(
         # Each episode of the agent is a process that imports the MCP SDK.
-        [sys.executable, str(EXAMPLE / "run.py"), "--num-tasks", "4"],
+        [sys.executable, str(EXAMPLE / "run.py"), "--num-tasks", "2"],
         capture_output=True,
         text=True,
         timeout=110,

@@ -65,7 +65,7 @@ async def mcp(
     """
     at_address = re.match("https?://", rest, re.IGNORECASE) is not None
     _refuse_foreign(at_address, sandbox=sandbox, network=network, reads=reads, headers=headers, ends=ends, era=era)
-    file = await anyio.to_thread.run_sync(partial(_tasks, tasks, has_folder=not at_address))
+    file = await anyio.to_thread.run_sync(partial(_tasks, tasks, has_folder=not at_address, sandbox=sandbox))
     passed = tuple(variables or ())
     if at_address:
         source: Command | Address = Address(rest, tuple((headers or {}).items()), passed)
@@ -180,18 +180,18 @@ def _require_tools(where: str, tools: Sequence[str], known: Sequence[str]) -> No
         raise ConfigurationError(f"{where} names the tool {unknown[0]!r}; the server's tools are: {', '.join(known)}")
 
 
-def _tasks(file: Path | None, *, has_folder: bool) -> _TaskFile:
+def _tasks(file: Path | None, *, has_folder: bool, sandbox: bool) -> _TaskFile:
     """The tasks, checked but for the tools that they name."""
     if file is None:
         return _TaskFile()
-    splits = read_tasks(file)
+    splits, folder = read_tasks(file), str(file.resolve().parent)
     for entry in (entry for entries in splits.values() for entry in entries):
         where = f"{file}, task {entry.id!r}"
         if not has_folder and (entry.files or entry.folder):
             raise ConfigurationError(f"{where}: a server at an address has no working folder for files")
         if entry.score is not None:
-            require_score(where, entry.score, has_folder=has_folder)
-    return _TaskFile(splits, str(file.resolve().parent), hashlib.sha256(file.read_bytes()).hexdigest())
+            require_score(where, entry.score, has_folder=has_folder, sandbox=sandbox, tasks=folder)
+    return _TaskFile(splits, folder, hashlib.sha256(file.read_bytes()).hexdigest())
 
 
 def _name(rest: str) -> str:

@@ -78,13 +78,15 @@ class Finished:
     call: Callable[[str, Mapping[str, Any]], Awaitable[Observation]]
 
 
-def require_score(where: str, score: Score, *, has_folder: bool) -> None:
+def require_score(where: str, score: Score, *, has_folder: bool, sandbox: bool, tasks: str) -> None:
     """Check that a task can be scored as it says.
 
     Args:
         where: The task, for messages.
         score: What it says.
         has_folder: Whether the server has a working folder.
+        sandbox: Whether a command runs in a sandbox.
+        tasks: The folder of the task file.
 
     Raises:
         ConfigurationError: It cannot.
@@ -93,7 +95,9 @@ def require_score(where: str, score: Score, *, has_folder: bool) -> None:
         if not has_folder:
             raise ConfigurationError(f"{where}: a server at an address has no working folder: score it by a function")
         if score.command is not None:
-            _command(score.command, "")
+            _command(score.command, tasks)
+            if sandbox:
+                _sandbox(tasks)
         return
     parameters = inspect.signature(_function(score.function)).parameters
     unknown = [name for name, it in parameters.items() if it.default is it.empty and name not in _GIVEN]
@@ -168,15 +172,7 @@ def _function(reference: str) -> Callable[..., Any]:
 async def _by_command(command: str, folders: EpisodeFolders, *, sandbox: bool, tasks: str) -> float:
     words, variables = _command(command, tasks), {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
     if sandbox:
-        shown = ProgramSandbox(
-            "a scoring command",
-            "Or give sandbox=false",
-            name="scorer",
-            home=FOLDER,
-            network=False,
-            seen=interpreter(),
-            reads=[tasks],
-        )
+        shown = _sandbox(tasks)
         shown.write_settings(folders.settings)
         shown.hand_over(folders.final, folders.settings)
         words = shown.words(words, {FOLDER: folders.final}, folders.settings, FOLDER)
@@ -199,6 +195,18 @@ async def _by_command(command: str, folders: EpisodeFolders, *, sandbox: bool, t
     if code in _NOT_STARTED or code < 0:
         raise RuntimeError(f"the scoring command {command!r} ended with {code}: {told.decode('utf-8', 'replace')}")
     return float(code == 0)
+
+
+def _sandbox(tasks: str) -> ProgramSandbox:
+    return ProgramSandbox(
+        "a scoring command",
+        "Or give sandbox=false",
+        name="scorer",
+        home=FOLDER,
+        network=False,
+        seen=interpreter(),
+        reads=[tasks],
+    )
 
 
 def _command(command: str, tasks: str) -> list[str]:
