@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,9 @@ from command_line import Served, player, refused, text
 from patience import patient
 
 from envport import Client
-from envport.errors import InvalidRequest
+from envport.errors import InvalidRequest, MissingExtra
+
+pytest.importorskip("watchfiles", reason="needs the extra 'reload'")
 
 ONE = '''
 from contextlib import contextmanager
@@ -92,22 +96,24 @@ async def test_new_episodes_are_of_the_new_file_and_old_ones_go_on(runtime: str,
                 await shared.call_tool("say", {"episode_id": opened.episode_id})
             with pytest.raises(InvalidRequest, match="has changed since the episode was opened"):
                 control.reset(before.episode_id)
-            assert control.info(before.episode_id).status == "running"
+            assert control.episode(before.episode_id).status == "running"
+        assert served.stop() == 0
+        assert "Traceback" not in served.log
 
 
 async def test_what_the_old_one_had_prepared_ends_with_its_last_episode(tmp_path: Path) -> None:
     file, ended = tmp_path / "speak.py", tmp_path / "ended"
-    write(file, one("old", runtime="process"))
+    write(file, one("old"))
     with Served("./speak.py:Speak", "--reload", cwd=tmp_path) as served, Client(served.url) as control:
         before = control.open("speak")
-        write(file, one("new", runtime="process"))
+        write(file, one("new"))
         await reloaded(served)
         control.open("speak")
         # The one between is played by nobody.
-        write(file, one("newest", runtime="process"))
+        write(file, one("newest"))
         await reloaded(served, 2)
         assert not ended.exists()
-        control.delete(before.episode_id)
+        control.close_episode(before.episode_id)
         await until(ended.exists)
         assert ended.read_text() == "old "
 
@@ -172,6 +178,23 @@ async def test_modules_of_one_s_own_and_the_options_of_a_file_are_loaded_again(t
         assert served.log.count("was reloaded") == 3
 
 
+async def test_only_what_the_changed_file_belongs_to_is_loaded_again(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    write(tmp_path / "above.py", one("old"))
+    write(tmp_path / "below/speak.py", one("old"))
+    references = ("above=./above.py:Speak", "below=./below/speak.py:Speak")
+    with Served(*references, "--reload", cwd=tmp_path) as served, Client(served.url) as control:
+        write(tmp_path / "above.py", one("new"))
+        await reloaded(served)
+        assert "environment above was reloaded" in served.log
+        assert "environment below was reloaded" not in served.log
+        assert [control.open(name).observation.text for name in ("above", "below")] == ["new", "old"]
+        # The folder of both.
+        write(tmp_path / "below/speak.py", one("new"))
+        await reloaded(served, 3)
+        assert [control.open(name).observation.text for name in ("above", "below")] == ["new", "new"]
+
+
 async def test_a_session_keeps_its_episode_and_has_to_connect_again_for_a_new_one(tmp_path: Path) -> None:
     file = tmp_path / "speak.py"
     write(file, one("old"))
@@ -205,3 +228,10 @@ def test_it_is_refused_where_it_cannot_work(tmp_path: Path) -> None:
     assert "does not work with --runtime ray" in refused(
         *words, "--runtime", "ray", "--ray-address", "local", cwd=tmp_path
     )
+
+
+def test_without_its_extra_it_says_which_one_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    monkeypatch.delitem(sys.modules, "envport.cli.reloading", raising=False)
+    with pytest.raises(MissingExtra, match=r"--reload needs .* 'envport\[reload\]'"):
+        importlib.import_module("envport.cli.reloading")

@@ -6,11 +6,13 @@ import asyncio
 import importlib
 import importlib.util
 import logging
+import os
 import sys
 import sysconfig
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -51,7 +53,7 @@ class Watched:
         found = [Path(where).resolve()] if where.endswith(".toml") else []
         package = sys.modules.get(spec.cls.__module__.partition(".")[0])
         found += [Path(file).resolve() for file in (getattr(package, "__file__", None),) if file is not None]
-        return cls(reference, frozenset(path.parent for path in found if not _installed(path)))
+        return cls(reference, frozenset(path.parent for path in found if not _installed(str(path))))
 
     def holds(self, path: Path) -> bool:
         """Whether a file is below one of its folders."""
@@ -110,11 +112,24 @@ class Reloader:
             # Python takes a compiled file for current if the time in whole seconds and the size are the same.
             with suppress(FileNotFoundError, NotImplementedError):
                 Path(importlib.util.cache_from_source(str(path))).unlink()
-        with _imported_anew(_modules_below({folder for one in concerned for folder in one.folders})):
+        with _imported_anew(self._modules_of(concerned)):
             loaded = [load_environment(one.reference, score=self._score) for one in concerned]
             for spec in loaded:
                 spec.check()
         return loaded
+
+    def _modules_of(self, concerned: list[Watched]) -> dict[str, ModuleType]:
+        """The modules that belong to these environments and to no other, but for envport's own, which runs."""
+        others = [one for one in self._watched if one not in concerned]
+        found: dict[str, ModuleType] = {}
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if file is None or name == "__main__" or name.partition(".")[0] == "envport" or _installed(file):
+                continue
+            path = Path(file).resolve()
+            if any(one.holds(path) for one in concerned) and not any(one.holds(path) for one in others):
+                found[name] = module
+        return found
 
 
 class _Sources(DefaultFilter):
@@ -124,23 +139,15 @@ class _Sources(DefaultFilter):
         return path.endswith(_SUFFIXES) and super().__call__(change, path)
 
 
-def _modules_below(folders: set[Path]) -> dict[str, ModuleType]:
-    """The modules of files below these folders, but for envport's own, which runs."""
-    found: dict[str, ModuleType] = {}
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file is None or name == "__main__" or name.partition(".")[0] == "envport":
-            continue
-        path = Path(file).resolve()
-        if not _installed(path) and any(path.is_relative_to(folder) for folder in folders):
-            found[name] = module
-    return found
-
-
-def _installed(path: Path) -> bool:
+def _installed(file: str) -> bool:
     """Whether a file came with Python or was installed."""
-    places = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return any(path.is_relative_to(Path(place).resolve()) for place in places) or "site-packages" in path.parts
+    return "/site-packages/" in Path(file).as_posix() or file.startswith(_places())
+
+
+@cache
+def _places() -> tuple[str, ...]:
+    found = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return tuple(f"{place}{os.sep}" for one in found for place in {one, one.resolve()})
 
 
 @contextmanager

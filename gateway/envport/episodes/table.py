@@ -87,6 +87,7 @@ class Episodes:
         self._holding: dict[str, Episode] = {}
         self._ended: dict[str, Episode] = {}
         self._unreapable: set[str] = set()
+        self._period = 0.0
         self._kind: RuntimeKind | None = runtime
         self._runtimes: dict[RuntimeKind, Runtime] = {}
         self._background = Background()
@@ -142,6 +143,7 @@ class Episodes:
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Run the reaper, and close every episode at the end."""
+        self._period = self._reaping_period()
         self._background.start(self._reap_forever)
         preparing = self._background.start(self._readiness.run)
         try:
@@ -179,6 +181,7 @@ class Episodes:
         """
         self._versions.replace(spec)
         self._admission.limit(spec.name, self._limits.episodes(spec))
+        self._period = self._reaping_period()
         self._release_replaced()
 
     async def open(self, request: OpenRequest) -> Opening:
@@ -395,7 +398,7 @@ class Episodes:
 
     async def _reap_forever(self) -> None:
         while True:
-            await self._clock.sleep(self._reaping_period())
+            await self._clock.sleep(self._period)
             for episode in list(self._live()):
                 self._guarded(self._reap_live, episode)
             for episode in list(self._ended.values()):

@@ -202,11 +202,12 @@ class McpSurface:
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Run the servers."""
-        async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
-            for served in self._served:
-                await stack.enter_async_context(served.run())
-            self._tasks = tasks
-            yield
+        async with anyio.create_task_group() as tasks:
+            async with AsyncExitStack() as stack:
+                for served in self._served:
+                    await stack.enter_async_context(served.run())
+                self._tasks = tasks
+                yield
             tasks.cancel_scope.cancel()
 
     async def handle(
