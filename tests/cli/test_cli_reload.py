@@ -9,12 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
+import httpx2
 import pytest
 from command_line import Served, player, refused, text
 from patience import patient
 
 from envport import Client
-from envport.errors import InvalidRequest, MissingExtra
+from envport.errors import AtCapacity, InvalidRequest, MissingExtra
+from envport.types import OpenedEpisode
 
 pytest.importorskip("watchfiles", reason="needs the extra 'reload'")
 
@@ -163,7 +166,8 @@ async def test_modules_of_one_s_own_and_the_options_of_a_file_are_loaded_again(t
     )
     table = '[environments.speak]\nreference = "deep_sea.environment:Speak"\noptions = {{ times = {} }}\n'
     write(tmp_path / "envport.toml", table.format(1))
-    with Served("--reload", cwd=tmp_path, PYTHONPATH=str(tmp_path)) as served, Client(served.url) as control:
+    words = ("--reload", "--wait-seconds", "0")
+    with Served(*words, cwd=tmp_path, PYTHONPATH=str(tmp_path)) as served, Client(served.url) as control:
         assert control.open("speak").observation.text == "old"
         write(package / "words.py", "WORD = 'new'\n")
         await reloaded(served)
@@ -176,6 +180,33 @@ async def test_modules_of_one_s_own_and_the_options_of_a_file_are_loaded_again(t
         write(tmp_path / "envport.toml", table.format(3))
         await reloaded(served, 3)
         assert served.log.count("was reloaded") == 3
+        write(tmp_path / "envport.toml", f"{table.format(3)}limits = {{ max-episodes = 1 }}\n")
+        await reloaded(served, 4)
+        with pytest.raises(AtCapacity, match="all 1 episodes of environment 'speak'"):
+            control.open("speak")
+
+
+async def test_who_waits_for_room_meanwhile_gets_the_new_one(tmp_path: Path) -> None:
+    file = tmp_path / "speak.py"
+    write(file, one("old"))
+    words = ("--reload", "--max-episodes", "1", "--wait-seconds", f"{patient(20)}")
+    with Served("./speak.py:Speak", *words, cwd=tmp_path) as served, Client(served.url) as control:
+        before = control.open("speak")
+        opened: list[OpenedEpisode] = []
+
+        async def wait_for_room() -> None:
+            opened.append(await anyio.to_thread.run_sync(control.open, "speak"))
+
+        def waits() -> bool:
+            return "envport_admission_waiting 1.0" in httpx2.get(f"{served.url}/metrics").text
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait_for_room)
+            await until(waits)
+            write(file, one("new"))
+            await reloaded(served)
+            control.close_episode(before.episode_id)
+        assert opened[0].observation.text == "new"
 
 
 async def test_only_what_the_changed_file_belongs_to_is_loaded_again(tmp_path: Path) -> None:
