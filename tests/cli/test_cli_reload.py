@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import py_compile
 import re
 import sys
 from collections.abc import Callable
@@ -52,10 +54,18 @@ def one(word: str, tool: str = "say", runtime: str = "inline") -> str:
     return ONE.format(word=word, tool=tool, runtime=runtime)
 
 
-def write(path: Path, source: str) -> None:
-    """Write a file as editors do: the new one takes the place of the old one at once."""
+def write(path: Path, source: str, *, at: int | None = None) -> None:
+    """Write a file as editors do: the new one takes the place of the old one at once.
+
+    Args:
+        path: The file.
+        source: Its text.
+        at: When it seems to be written, in nanoseconds; now if not given.
+    """
     draft = path.with_name("draft")
     draft.write_text(source)
+    if at is not None:
+        os.utime(draft, ns=(at, at))
     draft.replace(path)
 
 
@@ -73,13 +83,14 @@ async def reloaded(served: Served, times: int = 1) -> None:
 async def test_new_episodes_are_of_the_new_file_and_old_ones_go_on(runtime: str, tmp_path: Path) -> None:
     file = tmp_path / "speak.py"
     write(file, one("old", "say", runtime))
+    py_compile.compile(str(file))
     with Served("./speak.py:Speak", "--reload", cwd=tmp_path) as served, Client(served.url) as control:
         shown = control.environment("speak")
         before = control.open("speak")
         async with player(f"{served.url}/environments/speak/mcp") as shared, player(before.mcp_url) as playing:
             assert text(await playing.call_tool("say", {})) == "old"
-            # A file of the same size, in the same second.
-            write(file, one("new", "say", runtime))
+            # A file of the same size and time, for which Python would take the one that it has compiled.
+            write(file, one("new", "say", runtime), at=file.stat().st_mtime_ns)
             await reloaded(served)
             assert control.open("speak").observation.text == "new"
             assert control.environment("speak").fingerprint == shown.fingerprint
@@ -106,19 +117,18 @@ async def test_new_episodes_are_of_the_new_file_and_old_ones_go_on(runtime: str,
 
 async def test_what_the_old_one_had_prepared_ends_with_its_last_episode(tmp_path: Path) -> None:
     file, ended = tmp_path / "speak.py", tmp_path / "ended"
-    write(file, one("old"))
+    write(file, one("first"))
     with Served("./speak.py:Speak", "--reload", cwd=tmp_path) as served, Client(served.url) as control:
+        write(file, one("old"))
+        # Nobody plays the first one.
+        await until(lambda: ended.exists() and ended.read_text() == "first ")
         before = control.open("speak")
         write(file, one("new"))
-        await reloaded(served)
-        control.open("speak")
-        # The one between is played by nobody.
-        write(file, one("newest"))
         await reloaded(served, 2)
-        assert not ended.exists()
+        control.open("speak")
+        assert ended.read_text() == "first "
         control.close_episode(before.episode_id)
-        await until(ended.exists)
-        assert ended.read_text() == "old "
+        await until(lambda: ended.read_text() == "first old ")
 
 
 async def test_a_file_with_a_mistake_keeps_the_old_one_and_says_why(tmp_path: Path) -> None:
