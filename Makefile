@@ -77,7 +77,7 @@ $(VENV)/.serve: pyproject.toml constraints.txt | $(BIN)/python
 
 # What a machine may not have is installed on its own; the tests that need it then skip and say why.
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,images,bench,otel]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,images,bench,otel,reload]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[textarena]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[gymnasium]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[openspiel]'

@@ -55,6 +55,7 @@ class Gateway:
         table: The table of episodes, if they run elsewhere. The table then has its own `limits`, `trajectories` and
             `runtime`.
         surfaces: Further surfaces by name; see `envport.surfaces`.
+        changing: Whether `replace` may be called.
 
     Raises:
         ConfigurationError: Two environments have the same name, one cannot be served, there is no environment, or a
@@ -74,6 +75,7 @@ class Gateway:
         runtime: RuntimeKind | None = None,
         table: EpisodeTable | None = None,
         surfaces: Mapping[str, SurfaceFactory] | None = None,
+        changing: bool = False,
     ):
         self.access = access or Access()
         self._hosts = hosts or HostPolicy.for_binding("127.0.0.1")
@@ -84,7 +86,8 @@ class Gateway:
                 _by_name(environments), limits, clock, trajectories, runtime, observer=self._metrics.observer
             )
         self.table: EpisodeTable = WatchedTable(table, self._metrics.observer, clock)
-        self._mcp = McpSurface(self.table)
+        self._episodes = episodes
+        self._mcp = McpSurface(self.table, changing=changing)
         self._metrics.look_at(self.table, episodes, lambda: self._mcp.sessions)
         self._plane = ControlPlane(self.table, self.access, self._metrics, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), MAX_BODY)
@@ -121,6 +124,23 @@ class Gateway:
                     yield
             finally:
                 self._plane.ready = False
+
+    async def replace(self, spec: EnvironmentDefinition) -> None:
+        """Serve an environment in place of the one of the same name, while the gateway runs.
+
+        New episodes are of the new one. Those that are live are played on with the one before.
+
+        Raises:
+            ConfigurationError: It cannot be served or run, or the episodes run elsewhere. The one before stays.
+            UnknownEnvironment: None of that name is served.
+        """
+        if self._episodes is None:
+            raise ConfigurationError("environments that run on a cluster cannot be replaced: restart the gateway")
+        spec.check()
+        await self._episodes.prepare_to_replace(spec)
+        show = await self._mcp.start(spec)
+        self._episodes.replace(spec)
+        show()
 
     async def _gate(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request or a WebSocket handshake. An answer before a WebSocket is accepted refuses it."""

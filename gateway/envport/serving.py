@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -32,7 +32,7 @@ from envport.runtimes.descriptors import allow_descriptors
 from envport.secrecy import hide_memory
 from envport.surfaces import MAX_BODY, installed_surfaces
 
-__all__ = ["RaySettings", "Service", "Settings"]
+__all__ = ["Beside", "RaySettings", "Service", "Settings"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,9 @@ _KEEP_ALIVE_SECONDS = 75
 # After a drain, clients can still ask during this time how the last episodes ended.
 _LINGER_SECONDS = 1.0
 _COLLECT_SECONDS = 60.0
+Beside = Callable[[], Awaitable[asyncio.Task[None]]]
+"""Starts a task that runs as long as the gateway answers requests."""
+
 _EVERY_ADDRESS = ("0.0.0.0", "::", "")
 
 
@@ -81,6 +84,8 @@ class Settings:
             the defaults, the whole shutdown takes less than 30 s, after which Kubernetes kills the process.
         shutdown_seconds: Seconds that running calls have to end when the gateway stops. After this time, they
             are cancelled. After twice this time, the process ends without the calls that could not be cancelled.
+        end_with_input: Whether the gateway stops when standard input ends.
+        reload: Whether environments may be replaced while it serves.
     """
 
     host: str = "127.0.0.1"
@@ -97,6 +102,7 @@ class Settings:
     drain_seconds: float = 15.0
     shutdown_seconds: int = 5
     end_with_input: bool = False
+    reload: bool = False
 
     def access(self, environ: Mapping[str, str]) -> Access:
         """Load the tokens, and check that a gateway without tokens is not exposed.
@@ -180,6 +186,7 @@ class Service:
             runtime=settings.runtime,
             table=table,
             surfaces=installed_surfaces(),
+            changing=settings.reload,
         )
         self._table = self.gateway.table
         self._socket = _bind(settings.host, settings.port)
@@ -191,7 +198,7 @@ class Service:
         public = _host_of(self.settings.public_url or "http://localhost")
         return not self.gateway.access.required and not (is_loopback(self.settings.host) and is_loopback(public))
 
-    def run(self, on_started: Callable[[], None]) -> None:
+    def run(self, on_started: Callable[[], None], beside: Beside | None = None) -> None:
         """Serve until SIGINT or SIGTERM, then end calls and episodes in order. It needs its own process.
 
         SIGTERM first drains the gateway: new episodes are refused, and open ones can still be played until they end
@@ -200,6 +207,7 @@ class Service:
 
         Args:
             on_started: Called once, when the gateway answers requests.
+            beside: Starts what runs as long as the gateway does.
         """
         # Its variables may hold tokens, and its memory does.
         hide_memory()
@@ -218,7 +226,7 @@ class Service:
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=self.settings.shutdown_seconds,
         )
-        server = _Server(config, on_started, self._table, self.settings.drain_seconds)
+        server = _Server(config, on_started, self._table, self.settings.drain_seconds, beside)
         # Uvicorn handles signals only while it serves. With this, the process also ends cleanly before and after.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, server.handle_exit)
@@ -231,12 +239,19 @@ class Service:
 
 class _Server(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, on_started: Callable[[], None], table: EpisodeTable, drain_seconds: float
+        self,
+        config: uvicorn.Config,
+        on_started: Callable[[], None],
+        table: EpisodeTable,
+        drain_seconds: float,
+        beside: Beside | None,
     ):
         super().__init__(config)
         self._on_started = on_started
         self._table = table
         self._drain_seconds = drain_seconds
+        self._beside = beside
+        self._running_beside: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
 
@@ -247,6 +262,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
+        if self._beside is not None and not self.should_exit:
+            self._running_beside = await self._beside()
         self._on_started()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -276,6 +293,8 @@ class _Server(uvicorn.Server):
             self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._running_beside is not None:
+            self._running_beside.cancel()
         # A call that is stuck in a thread would keep the process alive until it returns.
         seconds = self.config.timeout_graceful_shutdown or 0
         patience = threading.Timer(seconds if self.force_exit else 2 * seconds, _leave)

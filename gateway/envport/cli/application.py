@@ -66,6 +66,7 @@ _COMMANDS = {
     "describe": ("envport.cli.catalogue:describe", _PLAY),
     "play": ("envport.cli.play:play", _PLAY),
     "open": ("envport.cli.opening:open_episode", _PLAY),
+    "init": ("envport.cli.init:init", _WRITE),
     "check": ("envport.cli.check:check", _WRITE),
     "bench": ("envport.bench.command:bench", _WRITE),
     "version": ("envport.cli.application:version", _WRITE),

@@ -108,8 +108,11 @@ def load_schemes() -> tuple[list[tuple[str, str]], list[Unloadable]]:
 
 def load_served(
     references: Sequence[str], file: EnvironmentFile | None, score: str | None
-) -> tuple[list[EnvironmentDefinition], list[Unloadable]]:
+) -> tuple[list[tuple[str, EnvironmentDefinition]], list[Unloadable]]:
     """What a gateway serves: the references, or else all environments of the file, or else all that are installed.
+
+    Returns:
+        The environments, each with the reference that was loaded, and those that cannot be loaded.
 
     Raises:
         ConfigurationError: One of the references, or of the file's environments, cannot be served.
@@ -117,5 +120,7 @@ def load_served(
     if not references and file is not None:
         references = [file.reference(name) for name in file.tables]
     if references:
-        return [load_environment(it, file, score) for it in references], []
-    return load_installed(score)
+        whole = [with_file(it, file) for it in references]
+        return [(it, _load(it, score)) for it in whole], []
+    specs, unloadable = load_installed(score)
+    return [(spec.name, spec) for spec in specs], unloadable

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from envport.app import Gateway
 from envport.cli import console
 from envport.cli.attachment import Attachment, envport_command
 from envport.cli.groups import grouped
@@ -23,12 +24,15 @@ from envport.cli.serve_options import (
     CapacityOptions,
     ClusterOptions,
     LoggingOptions,
+    ReloadOptions,
     ScoringOptions,
     settings_of,
 )
 from envport.cli.summary import first_line
+from envport.definition import EnvironmentDefinition
 from envport.environment_file import EnvironmentFile
-from envport.serving import Service
+from envport.errors import ConfigurationError
+from envport.serving import Beside, Service
 from envport.telemetry.exporting import exporting_traces
 from envport.telemetry.logs import LogFormat, configure_logging
 
@@ -58,6 +62,7 @@ def serve(
     capacity: CapacityOptions,
     cluster: ClusterOptions,
     logs: LoggingOptions,
+    reloading: ReloadOptions,
 ) -> None:
     """Serve environments over MCP and HTTP, each session in an episode of its own.
 
@@ -66,12 +71,26 @@ def serve(
     configure_logging(logs.log_level, logs.log_format)
     file = EnvironmentFile.read(config) if config is not None else None
     specs, unloadable = load_served(references or (), file, scoring.score)
-    settings = settings_of(address, access, capacity, cluster, logs)
+    settings = settings_of(address, access, capacity, cluster, logs, reloading)
     with exporting_traces(os.environ):
-        service = Service(settings, specs, os.environ)
-        service.run(lambda: _greet(service, unloadable, logs.log_format, config))
+        service = Service(settings, [spec for _, spec in specs], os.environ)
+        beside = _reloader(service.gateway, specs, scoring.score) if reloading.reload else None
+        service.run(lambda: _greet(service, unloadable, logs.log_format, config), beside)
     # Start a new line: the terminal shows ^C on the current one.
     console.line("\nStopped.", "dim")
+
+
+def _reloader(gateway: Gateway, specs: list[tuple[str, EnvironmentDefinition]], score: str | None) -> Beside:
+    # Imported only here: what watches files is an extra.
+    from envport.cli.reloading import Reloader, Watched
+
+    reloader = Reloader(gateway, [Watched.of(reference, spec) for reference, spec in specs], score)
+    if not reloader.folders:
+        raise ConfigurationError(
+            "--reload has nothing to watch: what is served is installed, and not in a folder of your own"
+        )
+    logger.info("environments are loaded again when files change below: %s", ", ".join(map(str, reloader.folders)))
+    return reloader.start
 
 
 def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat, file: Path | None) -> None:

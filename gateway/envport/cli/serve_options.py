@@ -23,6 +23,7 @@ __all__ = [
     "CapacityOptions",
     "ClusterOptions",
     "LoggingOptions",
+    "ReloadOptions",
     "ScoringOptions",
     "settings_of",
 ]
@@ -167,6 +168,22 @@ class CapacityOptions(OptionGroup):
 
 
 @dataclass(frozen=True)
+class ReloadOptions(OptionGroup):
+    """What helps whoever writes an environment."""
+
+    title = "For authors"
+
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload",
+            help="Load an environment again when its files change. New episodes are of the new one; those that run go "
+            "on with the old one.",
+        ),
+    ] = Settings.reload
+
+
+@dataclass(frozen=True)
 class ClusterOptions(OptionGroup):
     """Which Ray cluster runs the environments."""
 
@@ -195,7 +212,15 @@ class ClusterOptions(OptionGroup):
     ] = None
 
 
-SERVE_GROUPS = (AddressOptions, LoggingOptions, AccessOptions, CapacityOptions, ClusterOptions, ScoringOptions)
+SERVE_GROUPS = (
+    AddressOptions,
+    LoggingOptions,
+    AccessOptions,
+    CapacityOptions,
+    ClusterOptions,
+    ScoringOptions,
+    ReloadOptions,
+)
 """The groups of options that a file may fill."""
 
 
@@ -205,6 +230,7 @@ def settings_of(
     capacity: CapacityOptions,
     cluster: ClusterOptions,
     logs: LoggingOptions,
+    reloading: ReloadOptions,
 ) -> Settings:
     """The gateway's settings.
 
@@ -212,6 +238,8 @@ def settings_of(
         ConfigurationError: The options contradict each other.
     """
     runtime = capacity.runtime
+    if reloading.reload and runtime is RuntimeOption.RAY:
+        raise ConfigurationError("--reload does not work with --runtime ray: choose another runtime while you write")
     return Settings(
         host=address.host,
         port=address.port,
@@ -234,6 +262,7 @@ def settings_of(
         drain_seconds=capacity.drain_seconds,
         shutdown_seconds=capacity.shutdown_seconds,
         end_with_input=capacity.end_with_input,
+        reload=reloading.reload,
     )
 
 

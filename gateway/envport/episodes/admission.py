@@ -49,7 +49,7 @@ class Admission:
     ):
         self._capacity = capacity
         self._per_principal = per_principal
-        self._per_environment = per_environment or {}
+        self._per_environment = dict(per_environment or {})
         self._max_waiting = max_waiting
         self._wait_seconds = wait_seconds
         self._held = 0
@@ -132,6 +132,13 @@ class Admission:
         self._call()
         if not self._held:
             self._emptied.set()
+
+    def limit(self, environment: str, most: int | None) -> None:
+        """Set the maximum of an environment; `None` if only the total limits it. Live episodes stay."""
+        self._per_environment.pop(environment, None)
+        if most is not None:
+            self._per_environment[environment] = most
+        self._call()
 
     def close(self) -> None:
         """Refuse all new requests, and refuse the waiting ones now."""

@@ -11,7 +11,7 @@ import anyio
 
 from envport.clock import Clock
 from envport.definition import EnvironmentDefinition
-from envport.errors import EnvportError
+from envport.errors import ConfigurationError, EnvportError
 
 __all__ = ["Preparation", "Readiness"]
 
@@ -52,10 +52,10 @@ class Readiness:
         prepare: Callable[[EnvironmentDefinition], Awaitable[str | None]],
         clock: Clock,
     ):
-        self._environments = list(environments)
+        self._environments = {spec.name: spec for spec in environments}
         self._prepare = prepare
         self._clock = clock
-        self._preparations = {spec.name: Preparation("preparing") for spec in self._environments}
+        self._preparations = {name: Preparation("preparing") for name in self._environments}
 
     @property
     def preparations(self) -> Mapping[str, Preparation]:
@@ -65,17 +65,30 @@ class Readiness:
     async def run(self) -> None:
         """Prepare all environments concurrently."""
         async with anyio.create_task_group() as tasks:
-            for spec in self._environments:
+            for spec in self._environments.values():
                 tasks.start_soon(self._until_ready, spec)
 
+    async def replace(self, spec: EnvironmentDefinition) -> None:
+        """Prepare an environment that takes the place of the one of the same name, once.
+
+        Raises:
+            ConfigurationError: It cannot be run. The one before stays.
+        """
+        preparation = await self._tried(spec)
+        if preparation.status == "failed":
+            raise ConfigurationError(f"environment {spec.name!r} cannot be run: {preparation.reason}")
+        self._environments[spec.name] = spec
+        self._preparations[spec.name] = preparation
+
     async def _until_ready(self, spec: EnvironmentDefinition) -> None:
-        while (preparation := await self._tried(spec)).status == "failed":
+        while (preparation := await self._tried(spec)).status == "failed" and self._environments[spec.name] is spec:
             # Log the same failure only once. Opening an episode of this environment reports it too.
             if self._preparations[spec.name] != preparation:
                 logger.error("environment %s cannot be run: %s", spec.name, preparation.reason)
             self._preparations[spec.name] = preparation
             await self._clock.sleep(_AGAIN_SECONDS)
-        self._preparations[spec.name] = preparation
+        if self._environments[spec.name] is spec:
+            self._preparations[spec.name] = preparation
 
     async def _tried(self, spec: EnvironmentDefinition) -> Preparation:
         try:

@@ -27,8 +27,9 @@ from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation, Readiness
 from envport.episodes.requests import OpenRequest, resolve, resolve_reset
 from envport.episodes.states import GONE
+from envport.episodes.versions import Versions
 from envport.episodes.watched import EpisodeObserver, Unobserved
-from envport.errors import EpisodeFailed, UnknownEpisode
+from envport.errors import ConfigurationError, EpisodeFailed, InvalidRequest, UnknownEpisode
 from envport.runtimes import ProgressSink, Runtime, kind_for, limits_kept_by, runtime_for
 from envport.telemetry.subject import EpisodeSubject
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
@@ -73,7 +74,7 @@ class Episodes:
         new_handle: Callable[[str, str], str] | None = None,
         observer: EpisodeObserver | None = None,
     ):
-        self._environments = environments
+        self._versions = Versions(environments)
         self._limits = limits or Limits()
         self._limits.require(environments)
         self.trajectories = trajectories or MemoryTrajectories()
@@ -86,6 +87,7 @@ class Episodes:
         self._holding: dict[str, Episode] = {}
         self._ended: dict[str, Episode] = {}
         self._unreapable: set[str] = set()
+        self._period = 0.0
         self._kind: RuntimeKind | None = runtime
         self._runtimes: dict[RuntimeKind, Runtime] = {}
         self._background = Background()
@@ -97,7 +99,7 @@ class Episodes:
     @property
     def environments(self) -> Mapping[str, EnvironmentDefinition]:
         """The environments that are served, by name."""
-        return self._environments
+        return self._versions.current
 
     @property
     def limits(self) -> Limits:
@@ -141,7 +143,8 @@ class Episodes:
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Run the reaper, and close every episode at the end."""
-        self._background.start(partial(self._reap_forever, self._reaping_period()))
+        self._period = self._reaping_period()
+        self._background.start(self._reap_forever)
         preparing = self._background.start(self._readiness.run)
         try:
             yield
@@ -155,7 +158,31 @@ class Episodes:
 
     def environment(self, name: str) -> EnvironmentDefinition:
         """The environment of that name."""
-        return served(self._environments, name)
+        return served(self.environments, name)
+
+    async def prepare_to_replace(self, spec: EnvironmentDefinition) -> None:
+        """Prepare an environment that is to take the place of the one of the same name.
+
+        Raises:
+            ConfigurationError: It cannot be run.
+            UnknownEnvironment: None of that name is served.
+        """
+        self.environment(spec.name)
+        try:
+            await self._readiness.replace(spec)
+        except ConfigurationError:
+            await self._runtime(spec).forget(spec)
+            raise
+
+    def replace(self, spec: EnvironmentDefinition) -> None:
+        """Serve an environment that is prepared in place of the one of the same name.
+
+        Live episodes go on with the one before, which is released when the last of them has ended.
+        """
+        self._versions.replace(spec)
+        self._admission.limit(spec.name, self._limits.episodes(spec))
+        self._period = self._reaping_period()
+        self._release_replaced()
 
     async def open(self, request: OpenRequest) -> Opening:
         """Open an episode and reset its environment."""
@@ -167,6 +194,10 @@ class Episodes:
         request = request.checked(spec)
         start = resolve(spec, request.choice)
         await self._admission.acquire(request.principal, spec.name, wait=request.wait)
+        if not self._versions.is_current(spec):
+            # It was replaced while this request waited.
+            self._admission.release(request.principal, spec.name)
+            return await self.open_episode(request)
         handle = self._new_handle(spec.name, request.principal)
         episode = Episode(handle, spec, request, start, self._runtime(spec), self._context)
         self._holding[handle] = episode
@@ -238,6 +269,8 @@ class Episodes:
     async def reset(self, found: Found, choice: Choice) -> Opening:
         """Start an episode over. It keeps its task and seed unless others are given."""
         episode = self._playable(found.handle, found.principal)
+        if not self._versions.is_current(episode.spec):
+            raise InvalidRequest("This environment has changed since the episode was opened: open a new episode.")
         start = resolve_reset(episode.spec, episode.start, choice)
         try:
             await episode.reset(start, self._readmit)
@@ -352,22 +385,27 @@ class Episodes:
         self._ended[subject.episode_id] = episode
         while len(self._ended) > self._limits.max_ended:
             self._forget(next(iter(self._ended)))
+        self._release_replaced()
+
+    def _release_replaced(self) -> None:
+        for spec in self._versions.unused(episode.spec for episode in self._holding.values()):
+            self._background.start(partial(self._runtime(spec).forget, spec))
 
     def _forget(self, handle: str) -> None:
         del self._ended[handle]
         self._unreapable.discard(handle)
         self._background.start(partial(self.trajectories.forget, handle))
 
-    async def _reap_forever(self, period: float) -> None:
+    async def _reap_forever(self) -> None:
         while True:
-            await self._clock.sleep(period)
+            await self._clock.sleep(self._period)
             for episode in list(self._live()):
                 self._guarded(self._reap_live, episode)
             for episode in list(self._ended.values()):
                 self._guarded(self._reap_ended, episode)
 
     def _reaping_period(self) -> float:
-        lifetimes = [self._limits.seconds(spec) for spec in self._environments.values()]
+        lifetimes = [self._limits.seconds(spec) for spec in self.environments.values()]
         shortest = min([self._limits.idle_seconds, *(seconds for seconds in lifetimes if seconds is not None)])
         return max(0.01, min(5.0, shortest / 20))
 

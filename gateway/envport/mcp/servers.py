@@ -219,11 +219,13 @@ class SharedServer(_EnvironmentServer):
         spec: The environment.
         table: The table of episodes.
         player_of: Finds the caller of a request.
+        lasting: Whether the environment stays the same, so that clients may keep its listing for a while.
     """
 
-    def __init__(self, spec: EnvironmentDefinition, table: EpisodeTable, player_of: PlayerOf):
+    def __init__(self, spec: EnvironmentDefinition, table: EpisodeTable, player_of: PlayerOf, *, lasting: bool = True):
         self.name, self.version = spec.name, spec.cls.version
         self._spec = spec
+        self._lasting = lasting
         self._table = table
         self._player_of = player_of
         self._idle_seconds = table.limits.idle_seconds
@@ -232,6 +234,10 @@ class SharedServer(_EnvironmentServer):
         self._start_schema = validator_of(start["inputSchema"])
         self.tools = [start, *(_with_episode_id(tool) for tool in spec.listing)]
         super().__init__()
+
+    async def listing(self, ctx: Context) -> Listing:
+        """The tools of the environment, and `start_episode`."""
+        return Listing(self.tools, lasting=self._lasting)
 
     async def instructions(self, ctx: Context) -> str | None:
         """The environment's instructions, and how to start an episode."""
@@ -249,16 +255,18 @@ class SharedServer(_EnvironmentServer):
         """Start an episode, or call a tool in the episode that the arguments or the session name."""
         if tool == START_EPISODE:
             return await self._start(ctx, arguments)
-        if tool not in self._schemas:
+        if tool not in self._schemas and self._lasting:
             raise UnknownTool(f"Unknown tool: {tool}")
         arguments = dict(arguments)
         handle = arguments.pop(EPISODE_ID, None)
         if handle is not None and not isinstance(handle, str):
             raise InvalidArguments(f"Argument {EPISODE_ID!r} has to be a string, as {START_EPISODE} returned it.")
         found, before = await self._find(ctx, handle, tool, arguments)
+        if tool not in found.spec.tools:
+            raise UnknownTool(f"Unknown tool: {tool}")
         try:
             result = await playing(ctx, self._table, found, tool, arguments)
-            return tool_result(result, before, self._spec.tools[tool])
+            return tool_result(result, before, found.spec.tools[tool])
         except EnvportError as error:
             return tool_error(error, before)
 
@@ -274,6 +282,11 @@ class SharedServer(_EnvironmentServer):
         }
 
     async def _open(self, ctx: Context, arguments: Mapping[str, Any]) -> Opening:
+        if self._table.environment(self._spec.name) is not self._spec:
+            raise InvalidRequest(
+                "This environment has changed since you connected, and its tools may have, too: connect again to start "
+                "an episode. One that you have started can be played to its end."
+            )
         player = self._player_of(ctx)
         name = player.principal.name
         asked = OpenRequest(self._spec.name, name, Choice(**arguments))
@@ -293,13 +306,16 @@ class SharedServer(_EnvironmentServer):
                 raise InvalidRequest(
                     f"No episode is named: call {START_EPISODE} first and pass the {EPISODE_ID} that it returns."
                 )
-            # Check the arguments first, so that a refused call starts no episode.
+            # Check the call first, so that a refused one starts no episode.
+            if tool not in self._schemas:
+                raise UnknownTool(f"Unknown tool: {tool}")
             self._spec.tools[tool].bind(arguments)
             opening = await self._open(ctx, {})
             found = Found(opening.handle, player.principal.name, self._spec)
             return found, opening_blocks(opening, self._idle_seconds)
         found = self._table.find(known, player.principal.name)
-        if found.spec is not self._spec:
+        # It may be of one that was replaced.
+        if found.spec.name != self._spec.name:
             raise UnknownEpisode
         self._sessions.remember(player.session, known)
         return found, []

@@ -58,6 +58,17 @@ class Sessions:
         self._forget_idle()
         return self._count()
 
+    def at_which(self, principal: str, named: str | None) -> ASGIApp | None:
+        """The server at which a session was opened; `None` if it is unknown.
+
+        Args:
+            principal: Name of the session's principal.
+            named: Id of the session.
+        """
+        known = self._known.get(principal)
+        session = known.get(named.encode("latin-1")) if known is not None and named is not None else None
+        return session.app if session is not None else None
+
     async def serve(self, principal: str, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, which may open, use or end a session.
 

@@ -6,12 +6,14 @@ The SDK implements the protocol. This module decides which of the SDK's servers 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel.server import Server
@@ -113,30 +115,77 @@ class _Served:
         return self._plain if modern and silent else self._stream
 
 
+@dataclass(frozen=True, slots=True)
+class _Playing:
+    """The servers of an environment's episodes.
+
+    Attributes:
+        spec: The environment, which is kept as long as its identity names it.
+        kept: The one with sessions.
+        once: The one without.
+    """
+
+    spec: EnvironmentDefinition
+    kept: SameBytes
+    once: SameBytes
+
+
 class McpSurface:
     """ASGI application of the MCP endpoints.
 
     Args:
         table: The table of episodes.
+        changing: Whether environments may be replaced, so that clients are not to keep the listings of their addresses.
     """
 
-    def __init__(self, table: EpisodeTable):
+    def __init__(self, table: EpisodeTable, *, changing: bool = False):
         self._table = table
-        self._playing: dict[str, SameBytes] = {}
-        self._once: dict[str, SameBytes] = {}
+        self._changing = changing
+        # By identity, because episodes of an environment that was replaced are played on.
+        self._playing: dict[int, _Playing] = {}
         self._shared: dict[str, SameBytes] = {}
+        self._replaced: dict[str, list[SameBytes]] = {}
         self._served: list[_Served] = []
+        self._tasks: TaskGroup | None = None
         limits = table.limits
         self._sessions = Sessions(limits.max_sessions, limits.max_sessions_per_principal, limits.idle_seconds)
         for spec in table.environments.values():
-            streaming = spec.progress_tools
-            playing = EpisodeServer(spec, table, player_of_request).server
-            self._playing[spec.name] = self._serve(playing, streaming)
-            # A client with a token for one episode needs no session, and must not use up the sessions of others.
-            self._once[spec.name] = self._serve(playing, streaming, stateless=True)
-            self._shared[spec.name] = self._serve(SharedServer(spec, table, player_of_request).server, streaming)
+            self._shared[spec.name] = self._add(spec)
         # Stateless, so that a session that began while the episode was live gets an answer too.
         self._gone = self._serve(GoneServer().server, stateless=True)
+
+    def _add(self, spec: EnvironmentDefinition) -> SameBytes:
+        """Add the servers of the environment's episodes, and return the one of its address."""
+        streaming = spec.progress_tools
+        playing = EpisodeServer(spec, self._table, player_of_request).server
+        shared = SharedServer(spec, self._table, player_of_request, lasting=not self._changing).server
+        self._playing[id(spec)] = _Playing(
+            spec,
+            self._serve(playing, streaming),
+            # A client with a token for one episode needs no session, and must not use up the sessions of others.
+            self._serve(playing, streaming, stateless=True),
+        )
+        return self._serve(shared, streaming)
+
+    async def start(self, spec: EnvironmentDefinition) -> Callable[[], None]:
+        """Start the servers of an environment that takes the place of the one of the same name.
+
+        Sessions that are open at its address stay with the one before.
+
+        Returns:
+            Has its address answered by the new one from then on.
+        """
+        first = len(self._served)
+        added = self._add(spec)
+        assert self._tasks is not None
+        for served in self._served[first:]:
+            await self._tasks.start(_run_for_ever, served)
+
+        def show() -> None:
+            self._replaced.setdefault(spec.name, []).append(self._shared[spec.name])
+            self._shared[spec.name] = added
+
+        return show
 
     def _serve(
         self, server: Server[Any], streaming: frozenset[str] | None = _NO_TOOLS, *, stateless: bool = False
@@ -153,10 +202,13 @@ class McpSurface:
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Run the servers."""
-        async with AsyncExitStack() as stack:
-            for served in self._served:
-                await stack.enter_async_context(served.run())
-            yield
+        async with anyio.create_task_group() as tasks:
+            async with AsyncExitStack() as stack:
+                for served in self._served:
+                    await stack.enter_async_context(served.run())
+                self._tasks = tasks
+                yield
+            tasks.cancel_scope.cancel()
 
     async def handle(
         self, endpoint: Endpoint, principal: Principal, scope: Scope, receive: Receive, send: Send
@@ -188,16 +240,25 @@ class McpSurface:
             if found is None:
                 await self._gone(scope, receive, send)
             elif principal.episode is not None or self._table.replicated:
-                await self._once[found.spec.name](scope, receive, send)
+                await self._playing[id(found.spec)].once(scope, receive, send)
             else:
-                await self._sessions.serve(principal.name, self._playing[found.spec.name], scope, receive, send)
+                await self._sessions.serve(principal.name, self._playing[id(found.spec)].kept, scope, receive, send)
             return
         name = endpoint.environment or self._only_environment()
         if name not in self._shared:
             await refusal(404, self._no_environment(endpoint.environment))(scope, receive, send)
             return
         scope[PLAYER_KEY] = Player(principal)
-        await self._sessions.serve(principal.name, self._shared[name], scope, receive, send)
+        await self._sessions.serve(principal.name, self._at(name, principal, scope), scope, receive, send)
+
+    def _at(self, name: str, principal: Principal, scope: Scope) -> SameBytes:
+        """The server of an environment's address, which for a session is the one that opened it."""
+        if (replaced := self._replaced.get(name)) is not None:
+            opened_at = self._sessions.at_which(principal.name, Headers(scope=scope).get("mcp-session-id"))
+            for server in replaced:
+                if server is opened_at:
+                    return server
+        return self._shared[name]
 
     def _find(self, endpoint: Endpoint, principal: Principal) -> Found | None:
         assert endpoint.episode is not None
@@ -216,6 +277,12 @@ class McpSurface:
         if name is None:
             return f"Several environments are served, and no header Envport-Episode is given; addresses: {known}"
         return f"There is no environment {name!r} here; addresses: {known}"
+
+
+async def _run_for_ever(served: _Served, *, task_status: TaskStatus[None]) -> None:
+    async with served.run():
+        task_status.started()
+        await anyio.sleep_forever()
 
 
 @lru_cache(maxsize=1024)

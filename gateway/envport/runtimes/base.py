@@ -313,6 +313,10 @@ class Runtime(Protocol):
         """
         ...
 
+    async def forget(self, spec: EnvironmentDefinition) -> None:
+        """Release what was set up for an environment that is not opened any more, and has no workers left."""
+        ...
+
     async def drain(self) -> None:
         """Release the runtime's own resources; workers that are still open are lost."""
         ...

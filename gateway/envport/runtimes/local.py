@@ -101,6 +101,10 @@ class _LocalRuntime:
         """`None`: the workers live in the gateway's own process."""
         return None
 
+    async def forget(self, spec: EnvironmentDefinition) -> None:
+        """End what the environment has prepared."""
+        await self._prepared.end(spec)
+
     async def drain(self) -> None:
         """End what the environments have prepared. Threads end by themselves."""
         await self._prepared.end()

@@ -67,14 +67,17 @@ class PreparedEnvironments:
         # Other callers wait for the same one, so that a caller that is cancelled must not stop it.
         return await asyncio.shield(entering)
 
-    async def end(self) -> None:
-        """End everything that was prepared, the latest first."""
-        entering, self._entering = list(self._entering.values()), {}
+    async def end(self, of: EnvironmentDefinition | None = None) -> None:
+        """End what was prepared for an environment, or everything if none is given, the latest first."""
+        chosen = [key for key in self._entering if of is None or key == id(of)]
+        entering = [self._entering.pop(key) for key in chosen]
         for task in entering:
             task.cancel()
         await asyncio.gather(*entering, return_exceptions=True)
-        while self._leaving:
-            spec, runner, leave, seconds = self._leaving.pop()
+        leaving = [it for it in self._leaving if of is None or it[0] is of]
+        self._leaving = [it for it in self._leaving if it not in leaving]
+        while leaving:
+            spec, runner, leave, seconds = leaving.pop()
             try:
                 async with asyncio.timeout(seconds):
                     await runner.run(partial(leave, None, None, None))

@@ -100,6 +100,16 @@ class ProcessRuntime:
         # This reads two files of /proc per process. With thousands of processes, that would block the event loop.
         return await anyio.to_thread.run_sync(_memory, processes)
 
+    async def forget(self, spec: EnvironmentDefinition) -> None:
+        """End the process that the environment's episodes were forked from, and what it has prepared."""
+        task = self._servers.pop(id(spec), None)
+        if task is not None:
+            task.cancel()
+            (server,) = await asyncio.gather(task, return_exceptions=True)
+            if isinstance(server, ForkServer):
+                await server.stop()
+        await self._prepared.end(spec)
+
     async def drain(self) -> None:
         """Kill every process, and end what the environments have prepared."""
         tasks, self._servers = list(self._servers.values()), {}

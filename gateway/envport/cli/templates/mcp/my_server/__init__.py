@@ -1,0 +1,1 @@
+"""The MCP server my_server, and the score of its tasks."""

@@ -1,0 +1,1 @@
+"""The environment my_workspace."""
