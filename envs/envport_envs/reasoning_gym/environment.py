@@ -13,9 +13,9 @@ from envport_envs.lazy_tasks import LazyTasks
 from envport_envs.reasoning_gym.library import Questions
 from envport_envs.reasoning_gym.scoring import score, scoring
 
-__all__ = ["ConfigsByTask", "Count", "ReasoningGymEnvironment"]
+__all__ = ["ConfigsByTask", "ReasoningGymEnvironment", "SplitSize"]
 
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
+SplitSize = Annotated[int, Field(ge=1, le=1_000_000)]
 ConfigsByTask = dict[str, dict[str, Any]]
 
 _MOST_SEEDS = 2**31
@@ -52,8 +52,8 @@ class ReasoningGymEnvironment(Environment):
         self,
         tasks: str = "chain_sum",
         weights: list[float] | None = None,
-        train_size: Count = 1_000,
-        test_size: Count = 200,
+        train_size: SplitSize = 1_000,
+        test_size: SplitSize = 200,
         seed: Annotated[int, Field(ge=0, lt=_MOST_SEEDS)] = 0,
         config: ConfigsByTask | None = None,
         partial: bool = False,

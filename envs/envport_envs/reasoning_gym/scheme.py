@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from envport.registry import EnvironmentDefinition
-from envport_envs.reasoning_gym.environment import ConfigsByTask, Count, ReasoningGymEnvironment
+from envport_envs.reasoning_gym.environment import ConfigsByTask, ReasoningGymEnvironment, SplitSize
 
 __all__ = ["reasoning_gym"]
 
@@ -19,8 +19,8 @@ def reasoning_gym(
     /,
     *,
     weights: list[float] | None = None,
-    train_size: Count = 1_000,
-    test_size: Count = 200,
+    train_size: SplitSize = 1_000,
+    test_size: SplitSize = 200,
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0,
     config: ConfigsByTask | None = None,
     partial: bool = False,
