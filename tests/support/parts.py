@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--beside",
         nargs="+",
         default=[],
-        help="what has a process of its own, or two: PATH:2; the longest one first",
+        help="what has a process of its own, or two: PATH:2; in the order in which they begin after the others",
     )
     parser.add_argument("paths", nargs="*", help="what is run, apart from that; by default all")
     chosen = parser.parse_args(arguments)
@@ -128,7 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     ignored = [f"--ignore={path}" for path, _ in beside]
     shared = [*chosen.paths, "-n", str(chosen.workers), "--dist", "worksteal", *ignored]
-    parts.append(Part(OTHERS, shared, max(1, chosen.workers)))
+    # They are most of the work.
+    parts.insert(0, Part(OTHERS, shared, max(1, chosen.workers)))
     results = run_all(parts, chosen.at_once)
     print("", *(result.line for result in results), sep="\n", flush=True)
     return 0 if all(result.passed for result in results) else 1
