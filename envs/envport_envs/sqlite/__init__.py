@@ -1,0 +1,1 @@
+"""Questions of an analyst about a generated database."""
