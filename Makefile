@@ -82,6 +82,7 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[gymnasium]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[openspiel]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[reasoning-gym]'
+	-$(PIP) install --quiet --constraint constraints.txt --no-deps bfcl-eval mpmath
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[trl]' trackio
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[eval]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[ray]'

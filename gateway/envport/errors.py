@@ -137,12 +137,14 @@ class MissingExtra(ConfigurationError):
     Args:
         what: The feature that needs the package.
         extra: The extra of the `envport` distribution that installs the package.
+        command: The command that installs the package, where an extra cannot.
     """
 
     code = "missing_extra"
 
-    def __init__(self, what: str, extra: str):
-        super().__init__(f"{what} needs a package that is not installed: pip install 'envport[{extra}]'")
+    def __init__(self, what: str, extra: str, command: str = ""):
+        command = command or f"pip install 'envport[{extra}]'"
+        super().__init__(f"{what} needs a package that is not installed: {command}")
         self.extra = extra
 
 

@@ -14,6 +14,7 @@ from envport.registry import load, schemes
 
 ENVIRONMENTS = Path(__file__).parents[2] / "envs" / "envport_envs"
 NEEDS = {
+    "bfcl": "bfcl_eval",
     "gymnasium": "gymnasium",
     "openspiel": "pyspiel",
     "reasoning_gym": "reasoning_gym",

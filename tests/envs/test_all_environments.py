@@ -12,8 +12,12 @@ from envport.registry import load
 
 NEEDS = {"wordle": "textarena", "catch?render=image": "PIL", "catch?render=both": "PIL"}
 REFERENCES = [
-    # `workspace`, which takes longer, has tests of its own.
-    *(name for name, point in installed().items() if point.module.startswith("envport_envs.") and name != "workspace"),
+    *(
+        name
+        for name, point in installed().items()
+        # These take longer, and have tests of their own.
+        if point.module.startswith("envport_envs.") and name not in ("sqlite", "workspace")
+    ),
     "catch?rows=2&columns=2",
     "catch?rows=100&columns=7",
     "catch?render=image",

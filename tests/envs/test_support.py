@@ -15,7 +15,6 @@ import pytest
 from opening import open_episode
 
 from envport import Task, ToolError
-from envport.checker import check_environment
 from envport.episodes import Episodes, OpenRequest
 from envport.errors import EnvportError, InvalidArguments, InvalidOption
 from envport.registry import load
@@ -420,11 +419,6 @@ async def test_a_model_that_fails_is_a_fault_of_the_infrastructure(answer: tuple
             info = await episodes.finish(episode.handle, episode.principal)
             assert info.outcome is not None
             assert (info.outcome.fault, info.outcome.reason, info.reward) == ("infrastructure", "upstream", None)
-
-
-def test_it_passes_the_checker_without_a_warning() -> None:
-    report = check_environment("support", seeds=range(2), steps=20)
-    assert [finding for finding in report.findings if finding.check != "runtime"] == []
 
 
 async def test_the_customer_says_yes_to_one_order_and_not_to_a_list() -> None:

@@ -41,7 +41,7 @@ class Entry:
 
     Attributes:
         reference: What `envport serve` takes.
-        extra: The extra that installs it; empty if it needs none.
+        extra: The extra that installs it, or what pip installs in place of one; empty if it needs none.
         licence: The licence of the game or the tasks.
     """
 
@@ -51,7 +51,7 @@ class Entry:
 
 
 ENTRIES = (
-    *map(Entry, ("echo", "counter", "catch", "maze", "showcase", "workspace")),
+    *map(Entry, ("echo", "counter", "catch", "maze", "showcase", "workspace", "support", "sqlite")),
     Entry("sudoku?size=4&blanks=6", "textarena", "MIT"),
     Entry("wordle", "textarena", "MIT"),
     *(
@@ -71,6 +71,7 @@ ENTRIES = (
         Entry(f"reasoning_gym:{name}", "reasoning-gym", "Apache-2.0")
         for name in ("chain_sum", "leg_counting", "chain_sum,leg_counting?weights=[2,1]")
     ),
+    *(Entry(f"bfcl:{name}", "--no-deps bfcl-eval mpmath") for name in ("multi_turn_base", "multi_turn_miss_func")),
 )
 """What comes with envport; of each scheme a sample."""
 
