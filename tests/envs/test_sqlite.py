@@ -70,7 +70,7 @@ def test_every_question_has_one_answer_that_nobody_guesses_and_its_traps_give_ot
     for number in range(NUMBERS):
         question, answer = question_of(number)
         answers[json.dumps(answer)] += 1
-        if number >= 2 * len(TEMPLATES):
+        if number >= len(TEMPLATES):
             continue
         connection = database(number)
         for sql in question.wrong:
@@ -85,17 +85,22 @@ def test_every_question_has_one_answer_that_nobody_guesses_and_its_traps_give_ot
     assert NUMBERS % len(TEMPLATES) == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_an_answer_of_another_type_is_refused_and_may_be_given_again(kind: str) -> None:
-    number = number_with(kind)
-    _, answer = question_of(number)
-    others: dict[str, Any] = {"whole number": 1.5, "number": "1", "text": 1, "list": "one, two"}
+async def test_an_answer_of_another_type_is_refused_and_may_be_given_again() -> None:
+    others: dict[str, list[Any]] = {
+        "whole number": [1.5, "3"],
+        "number": ["1", ["3"]],
+        "text": [1, ["3"]],
+        "list": ["one, two", 3],
+    }
     async with table() as episodes:
-        episode = await opened(episodes, number)
-        for wrong in (others[kind], {"whole number": "3", "list": 3}.get(kind, ["3"])):
-            refused = await episode.call("submit", {"answer": wrong})
-            assert (refused.is_error, f"this is no {kind}. The answer is a" in refused.observation.text) == (True, True)
-        assert (await episode.call("submit", {"answer": answer})).reward == 1.0
+        for kind in KINDS:
+            number = number_with(kind)
+            episode = await opened(episodes, number)
+            for wrong in others[kind]:
+                refused = await episode.call("submit", {"answer": wrong})
+                assert refused.is_error
+                assert f"this is no {kind}. The answer is a" in refused.observation.text
+            assert (await episode.call("submit", {"answer": question_of(number)[1]})).reward == 1.0
 
 
 def test_numbers_have_the_tolerance_of_the_prompt_and_texts_none() -> None:
@@ -110,12 +115,12 @@ def test_numbers_have_the_tolerance_of_the_prompt_and_texts_none() -> None:
     assert [is_right(question, answer, given) for given in (f" {answer} ", answer.upper())] == [True, False]
 
 
-@pytest.mark.parametrize("answer", [None, True, {"a": 1}, [1, 2], ["x"] * 51, "x" * 10_000_000])
-async def test_what_can_be_no_answer_never_reaches_the_environment(answer: Any) -> None:
+async def test_what_can_be_no_answer_never_reaches_the_environment() -> None:
     async with table() as episodes:
         episode = await opened(episodes)
-        with pytest.raises(InvalidArguments, match="answer"):
-            await episode.call("submit", {"answer": answer})
+        for answer in (None, True, {"a": 1}, [1, 2], ["x"] * 51, "x" * 10_000_000):
+            with pytest.raises(InvalidArguments, match="answer"):
+                await episode.call("submit", {"answer": answer})
         assert episode.live
 
 
@@ -173,7 +178,9 @@ RUNAWAY = {
 }
 
 
-@pytest.mark.parametrize("name", RUNAWAY)
+@pytest.mark.parametrize(
+    "name", ["recursion", "memory", *(pytest.param(name, marks=pytest.mark.slow) for name in ("printf", "nested"))]
+)
 async def test_a_query_that_takes_too_much_is_stopped_and_the_episode_goes_on(name: str) -> None:
     async with table("?seconds=1") as episodes:
         episode = await opened(episodes)
@@ -214,11 +221,11 @@ async def test_each_task_has_a_database_of_its_own_and_the_answer_is_not_in_it()
         assert tables == ["customers", "order_items", "orders", "payments", "products"]
 
 
-@pytest.mark.parametrize("metadata", [{}, {"number": NUMBERS}, {"number": "1"}, {"number": False}])
-async def test_a_task_that_there_is_not_is_refused(metadata: dict[str, Any]) -> None:
+async def test_a_task_that_there_is_not_is_refused() -> None:
     async with table() as episodes:
-        with pytest.raises(EnvportError, match="a whole number from 0 to 263"):
-            await open_episode(episodes, "sqlite", task={"id": "x", "metadata": metadata})
+        for metadata in ({}, {"number": NUMBERS}, {"number": "1"}, {"number": False}):
+            with pytest.raises(EnvportError, match="a whole number from 0 to 263"):
+                await open_episode(episodes, "sqlite", task={"id": "x", "metadata": metadata})
 
 
 def test_it_passes_the_checker_without_a_warning() -> None:
