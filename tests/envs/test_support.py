@@ -149,7 +149,12 @@ def says(words: str) -> Callable[[Task], list[LegalCall]]:
     return lambda task: [reply(f"{words} May I have your email and postal code?"), *solution(task)[1:]]
 
 
+def breaks_1_by_guessing(task: Task) -> list[LegalCall]:
+    return [call for call in solution(task) if "your email" not in call[1].get("message", "")]
+
+
 BREAKERS = [
+    (1, "address", breaks_1_by_guessing),
     (1, "cancel", breaks_1),
     (1, "damaged", breaks_1),
     (2, "return", breaks_2),
@@ -391,7 +396,7 @@ async def test_a_model_may_play_the_customer() -> None:
     with completions(customer) as url:
         definition = load(f"support?model=tiny&base_url={url}", "it")
         assert definition.prototype.reference_solution(task) is None
-        for left_out, reward in ((None, 1.0), ("Shall I", 0.0)):
+        for left_out, reward in ((None, 1.0), ("Shall I", 0.0), ("It is $", 0.0)):
             episodes = Episodes({"it": definition})
             async with episodes.run():
                 secrets = {"CUSTOMER_API_KEY": "k-1"}
@@ -440,3 +445,21 @@ async def test_one_yes_is_for_one_change() -> None:
     environment = await played(task, calls)
     await said(environment, *calls[at])
     assert environment.final_state()["broken"] == [3]
+
+
+async def test_the_database_has_to_be_right_even_if_no_rule_was_broken() -> None:
+    task = template("cancel")
+    other = {"no_longer_needed": "ordered_by_mistake", "ordered_by_mistake": "no_longer_needed"}
+    calls = [
+        (name, {**rest, "reason": other[rest["reason"]]} if "reason" in rest else rest) for name, rest in solution(task)
+    ]
+    environment = await played(task, calls)
+    expected = {"database": False, "answered": True, "settled": True, "broken": []}
+    assert (environment.final_state(), environment.score()) == (expected, 0.0)
+
+
+async def test_who_leaves_before_the_customer_has_done_earns_nothing() -> None:
+    task = template("everything")
+    environment = await played(task, [*solution(task)[:-2], ("end_conversation", {})])
+    expected = {"database": True, "answered": True, "settled": False, "broken": []}
+    assert (environment.final_state(), environment.score()) == (expected, 0.0)

@@ -84,7 +84,6 @@ def _reply(connection: sqlite3.Connection, sql: str) -> dict[str, Any]:
         return sqlite3.SQLITE_DENY
 
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA query_only = ON")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.text_factory = _text
