@@ -331,3 +331,9 @@ def test_without_the_package_one_is_told_the_command(monkeypatch: pytest.MonkeyP
 def test_it_passes_the_checker_without_a_warning() -> None:
     report = check_environment("bfcl:multi_turn_miss_func", seeds=range(1), steps=10)
     assert [finding for finding in report.findings if finding.check != "runtime"] == []
+
+
+def test_the_long_context_has_more_files() -> None:
+    number = with_both_kinds()
+    short, long = (len(made(category, number).call("find", {})) for category in (CATEGORIES[0], CATEGORIES[3]))
+    assert long > 2 * short
