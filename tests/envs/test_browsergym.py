@@ -12,11 +12,13 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
-from opening import open_episode
+from opening import close_episode, open_episode
 from patience import patient
 
+from envport.environment import RuntimeKind
 from envport.episodes import Episode, Episodes
 from envport.errors import (
     ConfigurationError,
@@ -36,7 +38,7 @@ from browser_tasks import hard_texts
 from recording_server import RecordingServer
 
 from envport_envs.browsergym.actions import action_text
-from envport_envs.browsergym.library import chromium, high_level_actions, miniwob_pages
+from envport_envs.browsergym.library import chromium, high_level_actions
 from envport_envs.browsergym.origins import Origins
 
 try:
@@ -48,15 +50,18 @@ SITE = f"{Path(__file__).parents[1]}/support/browser_tasks.py:Site"
 
 
 @asynccontextmanager
-async def table(rest: str, **limits: float) -> AsyncIterator[Episodes]:
-    episodes = Episodes({"it": replace(load(f"browsergym:{rest}", "it"), limits=limits)})
+async def table(*rests: str, runtime: RuntimeKind | None = None, **limits: float) -> AsyncIterator[Episodes]:
+    """The first is called `it`, the second `other`. The runtime `thread` saves a process that loads all again."""
+    names = zip(("it", "other"), rests, strict=False)
+    definitions = {name: replace(load(f"browsergym:{rest}", name), limits=limits) for name, rest in names}
+    episodes = Episodes(definitions, runtime=runtime)
     async with episodes.run():
         yield episodes
 
 
-async def opened(episodes: Episodes, seed: int = 0, **metadata: Any) -> Episode:
+async def opened(episodes: Episodes, name: str = "it", seed: int = 0, **metadata: Any) -> Episode:
     task = {"id": "it", "metadata": metadata} if metadata else None
-    return await open_episode(episodes, "it", seed=seed, task=task)
+    return await open_episode(episodes, name, seed=seed, task=task)
 
 
 async def called(episode: Episode, tool: str, **arguments: Any) -> str:
@@ -71,95 +76,100 @@ def element(text: str, named: str) -> str:
     return found[1]
 
 
-async def test_a_button_is_clicked_after_calls_that_are_refused() -> None:
+async def test_tasks_of_miniwob_are_solved_after_calls_that_are_refused() -> None:
+    async with table("miniwob.click-button", "miniwob.enter-text", runtime="thread") as episodes:
+        await a_button_is_clicked(await opened(episodes, seed=3))
+        await a_text_is_entered(await opened(episodes, "other"))
+
+
+async def a_button_is_clicked(episode: Episode) -> None:
+    seen = episode.first_observation.text
+    wanted = re.findall(r'Goal: Click on the "(\w+)" button', seen)[0]
+    assert "Page: http://pages.localhost/miniwob/click-button.html\n" in seen
+    for arguments, complaint in (
+        ({"bid": 12}, "'bid'"),
+        ({}, "'bid'"),
+        ({"bid": "12') or fill('12"}, "'bid'"),
+        ({"bid": "12", "button": "fourth"}, 'one of "left", "middle", "right"'),
+        ({"bid": "12", "force": True}, "'force'"),
+        ({"bid": "12", "modifiers": ["Hyper"]}, "'modifiers"),
+    ):
+        with pytest.raises(InvalidArguments, match=complaint):
+            await episode.call("click", arguments)
+    for tool in ("goto", "upload_file", "mouse_click"):
+        with pytest.raises(UnknownTool, match=f"Unknown tool: {tool}"):
+            await episode.call(tool, {})
+    told = await called(episode, "click", bid="999")
+    assert re.match(r"There is no element '999'. The page has: \d+, ", told)
+    solved = await episode.call("click", {"bid": element(seen, f"button '{wanted}'")})
+    assert (solved.reward, solved.terminated, episode.reward) == (1.0, True, 1.0)
+
+
+async def a_text_is_entered(episode: Episode) -> None:
+    seen = episode.first_observation.text
+    text = re.findall(r'Goal: Enter "(\w+)" into the text field and press Submit.', seen)[0]
+    filled = await called(episode, "fill", bid=element(seen, "textbox"), value=text)
+    assert f"textbox '' value='{text}'" in filled
+    solved = await episode.call("click", {"bid": element(seen, "button 'Submit'")})
+    assert (solved.reward, solved.terminated) == (1.0, True)
+
+
+@pytest.mark.slow
+async def test_another_seed_is_another_page_and_a_wrong_button_earns_nothing() -> None:
     async with table("miniwob.click-button") as episodes:
-        first, second = await opened(episodes, 3), await opened(episodes, 3)
-        seen = first.first_observation.text
-        assert seen == second.first_observation.text
-        assert second.first_observation.text != (await opened(episodes, 4)).first_observation.text
+        one, other = await opened(episodes, seed=3), await opened(episodes, seed=4)
+        seen = one.first_observation.text
+        assert seen != other.first_observation.text
         wanted = re.findall(r'Goal: Click on the "(\w+)" button', seen)[0]
-        assert "Page: http://pages.localhost/miniwob/click-button.html\n" in seen
-        for arguments, complaint in (
-            ({"bid": 12}, "'bid'"),
-            ({}, "'bid'"),
-            ({"bid": "12') or fill('12"}, "'bid'"),
-            ({"bid": "12", "button": "fourth"}, 'one of "left", "middle", "right"'),
-            ({"bid": "12", "force": True}, "'force'"),
-            ({"bid": "12", "modifiers": ["Hyper"]}, "'modifiers"),
-        ):
-            with pytest.raises(InvalidArguments, match=complaint):
-                await first.call("click", arguments)
-        for tool in ("goto", "upload_file", "mouse_click"):
-            with pytest.raises(UnknownTool, match="its tools are: .*click"):
-                await first.call(tool, {})
-        told = await called(first, "click", bid="999")
-        assert re.match(r"There is no element '999'. The page has: \d+, ", told)
-        solved = await first.call("click", {"bid": element(seen, f"button '{wanted}'")})
-        assert (solved.reward, solved.terminated, first.reward) == (1.0, True, 1.0)
         wrong = next(bid for bid, name in re.findall(r"\[(\d+)\] button '(\w+)'", seen) if name != wanted)
-        await second.call("click", {"bid": wrong})
-        assert (second.status, second.reward) == ("terminated", 0.0)
-
-
-async def test_a_text_is_entered() -> None:
-    async with table("miniwob.enter-text") as episodes:
-        episode = await opened(episodes)
-        seen = episode.first_observation.text
-        text = re.findall(r'Goal: Enter "(\w+)" into the text field and press Submit.', seen)[0]
-        filled = await called(episode, "fill", bid=element(seen, "textbox"), value=text)
-        assert f"textbox '' value='{text}'" in filled
-        solved = await episode.call("click", {"bid": element(seen, "button 'Submit'")})
-        assert (solved.reward, solved.terminated) == (1.0, True)
+        await one.call("click", {"bid": wrong})
+        assert (one.status, one.reward) == ("terminated", 0.0)
 
 
 async def test_pages_of_our_own_are_played_to_the_end() -> None:
-    async with table(SITE) as episodes:
+    async with table(SITE, runtime="thread") as episodes:
         episode = await opened(episodes, seed=2)
-        seen = episode.first_observation.text
-        goal = re.findall(r"^Goal: Order a blue gift for (.*)", seen)[0]
-        for url in ("file:///etc/passwd", "http://pages.localhost@127.0.0.1/", "javascript:1", "https://pages.localhost"):
-            assert await called(episode, "goto", url=url) == f"{url!r} is not allowed; allowed: http://pages.localhost"
-        assert "Nothing is sold here." in await called(episode, "goto", url="http://pages.localhost/terms.html")
-        assert "There is no such page." in await called(episode, "goto", url="http://pages.localhost/../Makefile")
-        assert "Nothing is sold here." in await called(episode, "go_back")
-        seen = await called(episode, "go_back")
-        tabs = await called(episode, "click", bid=element(seen, "link 'Terms'"), modifiers=["Control"])
-        assert re.findall(r"^Tabs: (.*)$", tabs, re.MULTILINE) == [
-            f"0: http://pages.localhost/index.html?{_query(goal)}, 1: http://pages.localhost/terms.html"
-        ]
-        assert await called(episode, "tab_focus", index=2) == "There is no tab 2; the tabs are 0 to 1."
-        seen = await called(episode, "tab_close")
-        assert "Tabs: " not in seen
-        await called(episode, "fill", bid=element(seen, "textbox 'Name'"), value=goal)
-        refused = await called(episode, "select_option", bid=element(seen, "combobox"), options=["pink"])
-        assert "did not find some options" in refused
-        await called(episode, "select_option", bid=element(seen, "combobox"), options=["blue"])
-        await called(episode, "press", bid=element(seen, "checkbox"), key_comb="Space")
-        await called(episode, "scroll", delta_x=0, delta_y=100)
-        done = await episode.call("click", {"bid": element(seen, "button 'Buy'")})
-        assert (done.reward, done.terminated, episode.reward) == (1.0, True, 1.0)
-        typing = await opened(episodes, page="typing.html", texts=7)
-        await texts_are_typed_as_they_are(typing, 7, 25)
-
-
-def _query(goal: str) -> str:
-    from urllib.parse import urlencode
-
-    return urlencode({"wanted": goal})
+        await texts_are_typed_as_they_are(episode, 0, 10)
+        await an_order_is_given(episode)
 
 
 async def texts_are_typed_as_they_are(episode: Episode, seed: int, number: int) -> None:
-    field = element(episode.first_observation.text, "textbox")
-    for text in islice(hard_texts(Random(seed)), number):
-        result = await episode.call("fill", {"bid": field, "value": text})
+    typing = await called(episode, "goto", url="http://pages.localhost/typing.html")
+    # The task has compared the first one with the empty field.
+    for text in islice(hard_texts(Random(seed)), 1, number + 1):
+        result = await episode.call("fill", {"bid": element(typing, "textbox"), "value": text})
         assert (result.reward, text) == (1.0, text)
+
+
+async def an_order_is_given(episode: Episode) -> None:
+    goal = re.findall(r"^Goal: Order a blue gift for (.*)", episode.first_observation.text)[0]
+    for url in ("file:///etc/passwd", "http://pages.localhost@127.0.0.1/", "javascript:1", "https://pages.localhost"):
+        assert await called(episode, "goto", url=url) == f"{url!r} is not allowed; allowed: http://pages.localhost"
+    assert "There is no such page." in await called(episode, "goto", url="http://pages.localhost/../Makefile")
+    assert "RootWebArea 'Typing'" in await called(episode, "go_back")
+    seen = await called(episode, "go_back")
+    tabs = await called(episode, "click", bid=element(seen, "link 'Terms'"), modifiers=["Control"])
+    assert "Nothing is sold here." in tabs
+    assert re.findall(r"^Tabs: (.*)$", tabs, re.MULTILINE) == [
+        f"0: http://pages.localhost/index.html?{urlencode({'wanted': goal})}, 1: http://pages.localhost/terms.html"
+    ]
+    assert await called(episode, "tab_focus", index=2) == "There is no tab 2; the tabs are 0 to 1."
+    seen = await called(episode, "tab_close")
+    assert "Tabs: " not in seen
+    await called(episode, "fill", bid=element(seen, "textbox 'Name'"), value=goal)
+    refused = await called(episode, "select_option", bid=element(seen, "combobox"), options=["pink"])
+    assert re.match(r"Locator.select_option: .*did not find some options.*\nPage: ", refused)
+    await called(episode, "select_option", bid=element(seen, "combobox"), options=["blue"])
+    await called(episode, "press", bid=element(seen, "checkbox"), key_comb="Space")
+    await called(episode, "scroll", delta_x=0, delta_y=100)
+    done = await episode.call("click", {"bid": element(seen, "button 'Buy'")})
+    assert (done.reward, done.terminated) == (1.0, True)
 
 
 @pytest.mark.slow
 async def test_a_thousand_texts_are_typed_as_they_are() -> None:
     async with table(f"{SITE}?max_steps=2000") as episodes:
-        episode = await opened(episodes, page="typing.html", texts=1)
-        await texts_are_typed_as_they_are(episode, 1, 1000)
+        await texts_are_typed_as_they_are(await opened(episodes, texts=1), 1, 1000)
 
 
 def test_a_thousand_texts_are_one_action_with_just_that_text() -> None:
@@ -170,53 +180,64 @@ def test_a_thousand_texts_are_one_action_with_just_that_text() -> None:
         assert ast.unparse(call) == f"fill('12', {text!r}, False)"
 
 
-async def test_pages_reach_nothing_that_is_not_allowed() -> None:
+async def test_hostile_pages_reach_nothing_that_is_not_allowed_and_a_browser_that_is_gone_is_no_zero() -> None:
     with RecordingServer() as forbidden, RecordingServer(f"http://127.0.0.1:{forbidden.port}/redirected") as allowed:
-        name = f'{SITE}?origins=["http://127.0.0.1:{allowed.port}"]'
-        async with table(name) as episodes:
+        rest = f'{SITE}?origins=["http://127.0.0.1:{allowed.port}"]'
+        async with table(rest, runtime="thread") as episodes:
             episode = await opened(
                 episodes, page="hostile.html", allowed=f"127.0.0.1:{allowed.port}", forbidden=forbidden.port
             )
-            seen = episode.first_observation.text
-            for _ in range(40):
-                if "all was tried" in seen:
-                    break
-                seen = await called(episode, "noop", wait_ms=100)
-            told = re.search(r"StaticText '(allowed: .*)'", seen)
-            assert told is not None, seen
-            assert "allowed: hello\\n" in told[1]
-            for what in ("redirect", "127.0.0.1", "localhost", "pages.localhost", "[::1]", "cloud", "file", "worker"):
-                assert f"\\n{what}: failed\\n" in told[1]
-            assert "socket: error" in told[1]
-            for link in ("file", "file in a tab", "source", "data"):
-                shown = await called(episode, "click", bid=element(seen, f"link '{link}'"))
-                assert "Page: http://pages.localhost/hostile.html" in shown
-                assert "root:" not in shown
-            alerts = await called(episode, "click", bid=element(seen, "button 'alerts'"))
-            assert alerts.count("The page said, and was answered: alert: alert ") == 5
-            popups = await called(episode, "click", bid=element(seen, "button 'popups'"))
-            assert re.findall(r"^Tabs: .* (\d+): \S+$", popups, re.MULTILINE) == ["7"]
-            await called(episode, "tab_focus", index=0)
-            huge = await called(episode, "click", bid=element(seen, "link 'huge'"))
-            assert "This page is too large to be shown: it has " in huge
-            assert "50,000," in huge
-            assert (episode.status, episode.reward) == ("running", 0.0)
+            await scripts_reach_nothing(episode)
+            await a_flood_is_bounded(episode)
+            await called(episode, "go_back")
+            await the_fault_is_the_infrastructure_s(episode, "browser")
         assert forbidden.seen == []
         assert {line.split()[1] for line in allowed.seen} == {"/plain", "/redirect"}
 
 
-@pytest.mark.parametrize(
-    "what", ["browser", *(pytest.param(it, marks=pytest.mark.slow) for it in ("driver", "page"))]
-)
-async def test_a_browser_that_is_gone_is_no_reward_of_zero(what: str) -> None:
+async def scripts_reach_nothing(episode: Episode) -> None:
+    seen = episode.first_observation.text
+    for _ in range(40):
+        if "all was tried" in seen:
+            break
+        seen = await called(episode, "noop", wait_ms=100)
+    assert "allowed: hello\\n" in seen
+    for what in ("redirect", "127.0.0.1", "localhost", "pages.localhost", "[::1]", "cloud", "file", "worker"):
+        assert f"{what}: failed\\n" in seen
+    assert "socket: error\\n" in seen
+    for link in ("file", "file in a tab", "source", "data"):
+        shown = await called(episode, "click", bid=element(seen, f"link '{link}'"))
+        assert "Page: http://pages.localhost/hostile.html" in shown
+        assert "root:" not in shown
+
+
+async def a_flood_is_bounded(episode: Episode) -> None:
+    seen = await called(episode, "noop", wait_ms=0)
+    alerts = await called(episode, "click", bid=element(seen, "button 'alerts'"))
+    assert alerts.count("The page said, and was answered: alert: alert ") == 5
+    popups = await called(episode, "click", bid=element(seen, "button 'popups'"))
+    assert re.findall(r"^Tabs: .* (\d+): \S+$", popups, re.MULTILINE) == ["7"]
+    for _ in range(7):
+        await called(episode, "tab_close")
+    huge = await called(episode, "click", bid=element(seen, "link 'huge'"))
+    assert re.search(r"This page is too large to be shown: it has \d elements, 2,500,\d+ characters", huge)
+    assert episode.status == "running"
+
+
+async def the_fault_is_the_infrastructure_s(episode: Episode, what: str) -> None:
+    button = element(await called(episode, "noop", wait_ms=0), f"button 'kill the {what}'")
+    with pytest.raises(EpisodeFailed) as caught:
+        await episode.call("click", {"bid": button})
+    assert (caught.value.fault, caught.value.reason) == ("infrastructure", "upstream")
+    assert episode.outcome is not None
+    assert (episode.outcome.fault, episode.reward) == ("infrastructure", None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["browser", "driver", "page"])
+async def test_whatever_is_gone_of_a_browser_is_no_reward_of_zero(what: str) -> None:
     async with table(SITE) as episodes:
-        episode = await opened(episodes, page="hostile.html")
-        button = element(episode.first_observation.text, f"button 'kill the {what}'")
-        with pytest.raises(EpisodeFailed) as caught:
-            await episode.call("click", {"bid": button})
-        assert (caught.value.owner, caught.value.reason) == ("infrastructure", "upstream")
-        assert episode.outcome is not None
-        assert (episode.outcome.fault, episode.reward) == ("infrastructure", None)
+        await the_fault_is_the_infrastructure_s(await opened(episodes, page="hostile.html"), what)
 
 
 @pytest.mark.slow
@@ -225,7 +246,7 @@ async def test_a_page_that_hangs_ends_its_episode_alone() -> None:
         episode, other = await opened(episodes, page="hostile.html"), await opened(episodes)
         with pytest.raises(EpisodeFailed) as caught:
             await episode.call("click", {"bid": element(episode.first_observation.text, "button 'hang'")})
-        assert (caught.value.owner, caught.value.reason) == ("environment", "deadline")
+        assert (caught.value.fault, caught.value.reason) == ("environment", "deadline")
         assert "Page: " in await called(other, "noop", wait_ms=0)
 
 
@@ -298,6 +319,10 @@ def test_without_the_extra_one_is_told_which_to_install(monkeypatch: pytest.Monk
         load("browsergym:miniwob.click-button")
 
 
+def test_an_episode_has_a_process_of_its_own() -> None:
+    assert load("browsergym:miniwob.click-button").cls.runtime == "process"
+
+
 def test_pictures_come_with_tools_that_act_at_places() -> None:
     plain, both = load("browsergym:miniwob.click-pie").tools, load("browsergym:miniwob.click-pie?see=both").tools
     assert "mouse_click" not in plain
@@ -306,4 +331,21 @@ def test_pictures_come_with_tools_that_act_at_places() -> None:
     assert [*load('browsergym:miniwob.click-pie?tools=["mouse_click","goto"]').tools] == ["mouse_click", "goto"]
 
 
-TASKS = sorted(path.stem for path in (miniwob_pages() / "miniwob").glob("*.html"))
+@pytest.mark.slow
+async def test_every_task_of_miniwob_opens_the_same_with_the_same_seed() -> None:
+    with pytest.raises(EnvironmentNotFound) as listed:
+        load("browsergym:miniwob.xyzzy")
+    names = re.findall(r"[a-z0-9-]+", str(listed.value).partition("tasks are: ")[2])
+    assert len(names) == 125
+    definitions = {name: load(f"browsergym:miniwob.{name}", name) for name in names}
+    # In threads, which load nothing again.
+    episodes = Episodes(definitions, runtime="thread")
+    async with episodes.run():
+        for name in names:
+            seen: list[str] = []
+            for seed in (5, 5):
+                episode = await open_episode(episodes, name, seed=seed)
+                seen.append(episode.first_observation.text)
+                await close_episode(episodes, episode)
+            assert re.match(r"Goal: .+\nPage: .+\nRootWebArea ", seen[0]), (name, seen[0])
+            assert seen[0] == seen[1], name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -46,14 +47,14 @@ class Site(BrowserTask):
 
     def setup(self, page: Any) -> str:
         told = self.task.metadata if self.task is not None else {}
-        self._page = told.get("page", "index.html")
         self._wanted = self.rng.choice(NAMES)
         self._texts = hard_texts(Random(told.get("texts", 0)))
-        page.goto(urljoin(self.site, f"{self._page}?{urlencode({'wanted': self._wanted, **told})}"))
+        asked = urlencode({"wanted": self._wanted, **told})
+        page.goto(urljoin(self.site, f"{told.get('page', 'index.html')}?{asked}"))
         return f"Order a blue gift for {self._wanted}"
 
     def validate(self, page: Any) -> tuple[float, bool]:
-        if self._page == "typing.html":
+        if page.title() == "Typing":
             return float(page.locator("textarea").input_value() == next(self._texts)), False
         if page.title().startswith("kill"):
             _kill(page.title().removeprefix("kill the "))
@@ -71,10 +72,12 @@ def _kill(what: str) -> None:
 
 
 def _below(pid: int) -> Iterator[int]:
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            yield child
-            yield from _below(child)
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        # It may have ended.
+        with suppress(OSError):
+            for child in map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split()):
+                yield child
+                yield from _below(child)
 
 
 class NoValidate(BrowserTask):

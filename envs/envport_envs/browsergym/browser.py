@@ -20,7 +20,7 @@ __all__ = ["Browser"]
 
 ResultT = TypeVar("ResultT")
 
-_ACTION_MILLISECONDS = 3_000
+_ACTION_MILLISECONDS = 2_000
 _MILLISECONDS = 5_000
 _OPENING_MILLISECONDS = 30_000
 _QUIET_MILLISECONDS, _RESTLESS_MILLISECONDS = 60, 1_000
@@ -144,15 +144,18 @@ class Browser:
         """The open tabs."""
         return self._context.pages
 
-    def act(self, name: str, arguments: Mapping[str, Any]) -> None:
+    def act(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         """Do what the player says.
 
         Args:
             name: The tool.
             arguments: Its arguments, which fit its schema.
 
+        Returns:
+            Why it was not done, or not wholly; `None` if it was.
+
         Raises:
-            ToolError: It cannot be done.
+            ToolError: It is not allowed. Nothing was done.
             UpstreamLost: The browser has failed.
         """
         if name == "goto" and not self._origins.allows(arguments["url"]):
@@ -162,25 +165,31 @@ class Browser:
         code = self._actions.to_python_code(action_text(name, arguments))
         with self._faults():
             chosen = self.tabs[arguments["index"]] if name == "tab_focus" else None
+            failed: str | None = None
             try:
                 execute(code, self.page, _ignore, _ignore)
             except (playwright.Error, ValueError) as error:
                 self._require_alive(error)
-                raise ToolError(_told(error)) from None
-            finally:
-                self._settle(chosen)
+                failed = _told(error)
+            if chosen is not None:
+                self.page = chosen
+            self._settle()
+            return failed
 
-    def _settle(self, chosen: Any = None) -> None:
-        """Find the present tab, and wait until it is quiet."""
+    def _settle(self) -> None:
+        """Wait until the present tab is quiet."""
+        self._choose_tab()
+        self.undisturbed(lambda: self.page.evaluate(_UNTIL_QUIET, [_QUIET_MILLISECONDS, _RESTLESS_MILLISECONDS]))
+        self._choose_tab()
+
+    def _choose_tab(self) -> None:
+        """See to it that there are some tabs, but not many, and that the present one is among them."""
         for page in self.tabs[_MOST_TABS:]:
             page.close()
-        if chosen is not None:
-            self.page = chosen
         if not self.tabs:
             self._context.new_page()
         if self.page not in self.tabs:
             self.page = self.tabs[-1]
-        self.undisturbed(lambda: self.page.evaluate(_UNTIL_QUIET, [_QUIET_MILLISECONDS, _RESTLESS_MILLISECONDS]))
 
     def set_up(self, task: BrowserTask) -> str:
         """Open the first page of the task. Returns its goal.

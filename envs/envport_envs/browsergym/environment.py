@@ -110,12 +110,13 @@ class BrowserEnvironment(Environment):
         browser = self._browser
         if self._over or browser is None:
             raise ToolError("The episode is over.")
-        try:
-            browser.act(name, arguments)
-        except ToolError as error:
-            raise self._explained(error, arguments) from None
+        failed = browser.act(name, arguments)
+        if failed is not None and "Could not find element with bid" in failed:
+            raise self._unknown(arguments)
         reward, self._over = browser.undisturbed(lambda: self._task.validate(browser.page))
-        seen = "The task is over." if self._over else self._shown()
+        if failed is not None and not reward and not self._over:
+            raise ToolError(failed, content=self._shown())
+        seen = "The task is over." if self._over else self._shown(failed or "")
         return Step(seen, reward=float(reward), terminated=self._over)
 
     def _made(self, seed: int) -> BrowserTask:
@@ -123,9 +124,7 @@ class BrowserEnvironment(Environment):
             return self._class(self._name.removeprefix(_MINIWOB), seed)
         return self._class()
 
-    def _explained(self, error: ToolError, arguments: Mapping[str, Any]) -> ToolError:
-        if "Could not find element with bid" not in str(error):
-            return error
+    def _unknown(self, arguments: Mapping[str, Any]) -> ToolError:
         ids = self._seen.ids
         more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
         given = [value for key, value in arguments.items() if key.endswith("bid")]
