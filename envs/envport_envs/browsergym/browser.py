@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from envport import ToolError
@@ -16,13 +17,14 @@ from envport_envs.browsergym.library import execute, high_level_actions, playwri
 from envport_envs.browsergym.origins import Origins
 from envport_envs.browsergym.tasks import BrowserTask
 
-__all__ = ["Browser"]
+__all__ = ["Browser", "Prepared"]
 
 ResultT = TypeVar("ResultT")
 
-_ACTION_MILLISECONDS = 2_000
-_MILLISECONDS = 5_000
-_OPENING_MILLISECONDS = 30_000
+# Much longer than they take: a machine on which many browsers are played is slow.
+_ACTION_MILLISECONDS = 5_000
+_GOING_MILLISECONDS = 20_000
+_MILLISECONDS = 60_000
 _QUIET_MILLISECONDS, _RESTLESS_MILLISECONDS = 60, 1_000
 _MOST_TABS = 8
 _MOST_DIALOGS = 5
@@ -50,12 +52,25 @@ _UNTIL_QUIET = """
 """
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What all browsers of an environment share.
+
+    Attributes:
+        address: Host and port of the page server.
+        folder: Where they write. It goes when the gateway ends, also with what killed ones have left.
+    """
+
+    address: str
+    folder: str
+
+
 class Browser:
     """A Chromium with its own profile. For one thread.
 
     Args:
         chromium: The path of the program.
-        address: Host and port of the page server.
+        prepared: What all browsers share.
         origins: Where it may go.
         task: The task that it is for.
 
@@ -63,7 +78,7 @@ class Browser:
         UpstreamLost: It does not start.
     """
 
-    def __init__(self, chromium: str, address: str, origins: Origins, task: BrowserTask):
+    def __init__(self, chromium: str, prepared: Prepared, origins: Origins, task: BrowserTask):
         self._origins = origins
         self._accepts = task.accepts_dialogs
         self._said: list[str] = []
@@ -75,13 +90,13 @@ class Browser:
         self._actions.python_includes = self._actions.python_includes.replace(
             "timeout=500", f"timeout={_ACTION_MILLISECONDS}"
         )
-        self._home = tempfile.TemporaryDirectory(prefix="envport-browser-", ignore_cleanup_errors=True)
+        self._home = tempfile.TemporaryDirectory(dir=prepared.folder, ignore_cleanup_errors=True)
         self._driver: Any = None
         self._browser: Any = None
         with self._faults():
             self._driver = playwright.sync_playwright().start()
             self._driver.selectors.set_test_id_attribute("bid")
-            self._browser = self._launch(chromium, address)
+            self._browser = self._launch(chromium, prepared.address)
             self._context = self._opened(task)
             self.page: Any = self._context.new_page()
 
@@ -97,7 +112,7 @@ class Browser:
             chromium_sandbox=os.geteuid() != 0,
             # Never the gateway's secrets.
             env={"PATH": os.environ.get("PATH", os.defpath), **kept, **folders},
-            timeout=_OPENING_MILLISECONDS,
+            timeout=_MILLISECONDS,
         )
 
     def _opened(self, task: BrowserTask) -> Any:
@@ -110,6 +125,7 @@ class Browser:
             timezone_id="UTC",
         )
         context.set_default_timeout(_MILLISECONDS)
+        context.set_default_navigation_timeout(_GOING_MILLISECONDS)
         context.on("page", self._follow)
         context.on("dialog", self._answer)
         if task.script:

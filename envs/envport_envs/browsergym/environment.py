@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from envport import Environment, Solution, Step, Task, TaskSource, ToolDefinition, ToolError
 from envport_envs.browsergym.actions import BY_COORDINATES, BY_ID, NAVIGATION, TABS, definitions
-from envport_envs.browsergym.browser import Browser
+from envport_envs.browsergym.browser import Browser, Prepared
 from envport_envs.browsergym.library import chromium
 from envport_envs.browsergym.observations import Seen, look, picture
+from envport_envs.browsergym.openings import make_places, one_place
 from envport_envs.browsergym.origins import Origins
 from envport_envs.browsergym.page_server import serving
 from envport_envs.browsergym.tasks import BrowserTask, MiniWobTask, task_class
@@ -50,7 +53,7 @@ class BrowserEnvironment(Environment):
     own_thread = True
     reward_ceiling = 1.0
     call_seconds = 60.0
-    reset_seconds = 120.0
+    reset_seconds = 600.0
     close_seconds = 10.0
     memory_mb = 2048.0
 
@@ -91,18 +94,24 @@ class BrowserEnvironment(Environment):
         return Solution(calls) if calls is not None else None
 
     @contextmanager
-    def prepare(self) -> Generator[str]:
-        """Serve the task's pages."""
-        with serving(self._class.folder()) as address:
-            yield address
+    def prepare(self) -> Generator[Prepared]:
+        """Serve the task's pages, and make a folder for what browsers write."""
+        with (
+            serving(self._class.folder()) as address,
+            tempfile.TemporaryDirectory(prefix="envport-browsers-", ignore_cleanup_errors=True) as folder,
+        ):
+            make_places(Path(folder))
+            yield Prepared(address, folder)
 
     def reset(self, *, seed: int, task: Task | None) -> Any:
         """Start a browser and open the first page."""
         self._task = self._made(seed)
         self._task.rng, self._task.task = self.rng, task
+        prepared: Prepared = self.prepared
         program = self._program or chromium(None)
-        browser = self._browser = Browser(program, self.prepared, self._origins, self._task)
-        goal = browser.set_up(self._task)
+        with one_place(Path(prepared.folder)):
+            browser = self._browser = Browser(program, prepared, self._origins, self._task)
+            goal = browser.set_up(self._task)
         return self._shown(f"Goal: {goal}")
 
     def act(self, name: str, arguments: Mapping[str, Any]) -> Step:

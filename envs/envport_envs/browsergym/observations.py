@@ -13,7 +13,7 @@ __all__ = ["Seen", "look", "picture"]
 _MOST_ELEMENTS = 20_000
 _MOST_CHARACTERS = 2_000_000
 _MOST_FRAMES = 50
-_FRAME_MILLISECONDS = 2_000
+_FRAME_MILLISECONDS = 5_000
 _SIZE = "() => [document.getElementsByTagName('*').length, document.documentElement?.textContent.length ?? 0]"
 
 # Newer versions of Chromium have lines of text as nodes of their own.
