@@ -85,9 +85,9 @@ def settings(options: argparse.Namespace) -> GRPOConfig:
 def main(arguments: list[str] | None = None) -> list[float]:
     """Learn; returns the mean reward before and after."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, default=12)
+    parser.add_argument("--batches", type=int, default=10)
     parser.add_argument("--groups", type=int, default=4, help="pages in a batch")
-    parser.add_argument("--group-size", type=int, default=6, help="episodes of each page")
+    parser.add_argument("--group-size", type=int, default=4, help="episodes of each page")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--learned", type=float, default=LEARNED, help="mean reward to reach in the end")
     parser.add_argument("--output", type=Path, default=Path("runs/browser"))

@@ -234,18 +234,19 @@ async def the_fault_is_the_infrastructure_s(episode: Episode, what: str) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["browser", "driver", "page"])
+@pytest.mark.parametrize("what", ["browser", "page"])
 async def test_whatever_is_gone_of_a_browser_is_no_reward_of_zero(what: str) -> None:
     async with table(SITE) as episodes:
         await the_fault_is_the_infrastructure_s(await opened(episodes, page="hostile.html"), what)
 
 
 @pytest.mark.slow
-async def test_a_page_that_hangs_ends_its_episode_alone() -> None:
+@pytest.mark.parametrize("button", ["hang", "kill the driver"])
+async def test_what_hangs_ends_its_episode_alone(button: str) -> None:
     async with table(SITE, call_seconds=patient(8)) as episodes:
         episode, other = await opened(episodes, page="hostile.html"), await opened(episodes)
         with pytest.raises(EpisodeFailed) as caught:
-            await episode.call("click", {"bid": element(episode.first_observation.text, "button 'hang'")})
+            await episode.call("click", {"bid": element(episode.first_observation.text, f"button '{button}'")})
         assert (caught.value.fault, caught.value.reason) == ("environment", "deadline")
         assert "Page: " in await called(other, "noop", wait_ms=0)
 
