@@ -2,8 +2,8 @@
 
     python examples/browser/train.py             # some minutes on two cores; needs Chromium
 
-Each episode has a browser of its own. The model reads the page's accessibility tree, and clicks the text field that the goal
-names, by its id. Fails unless it learns to.
+Each episode has a browser of its own. The model reads the page's accessibility tree, and clicks the text field that the
+goal names, by its id. Fails unless it learns to.
 """
 
 from __future__ import annotations

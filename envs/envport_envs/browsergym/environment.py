@@ -21,9 +21,9 @@ from envport_envs.browsergym.origins import Origins
 from envport_envs.browsergym.page_server import serving
 from envport_envs.browsergym.tasks import BrowserTask, MiniWobTask, task_class
 
-__all__ = ["BrowserEnvironment", "View", "usual_tools"]
+__all__ = ["BrowserEnvironment", "PageView", "usual_tools"]
 
-View = Literal["tree", "screenshot", "both"]
+PageView = Literal["tree", "screenshot", "both"]
 
 _MINIWOB = "miniwob."
 _MOST_CALLS = 60
@@ -60,7 +60,7 @@ class BrowserEnvironment(Environment):
     def __init__(
         self,
         task: str = "miniwob.click-test",
-        see: View = "tree",
+        see: PageView = "tree",
         tools: list[str] | None = None,
         max_steps: Annotated[int, Field(ge=1)] | None = None,
         characters: Annotated[int, Field(ge=100)] = _DEFAULT_CHARACTERS,
@@ -69,7 +69,7 @@ class BrowserEnvironment(Environment):
     ):
         self._name = task
         self._class = _task_of(task)
-        self._see: View = see
+        self._see: PageView = see
         self._tools = tools if tools is not None else usual_tools(self._class, see)
         self._characters = characters
         self._origins = Origins.of([*self._class.origins, *(origins or ())])
@@ -177,7 +177,7 @@ def _task_of(task: str) -> type[BrowserTask]:
     return MiniWobTask if task.startswith(_MINIWOB) else task_class(task)
 
 
-def usual_tools(task: type[BrowserTask], see: View) -> list[str]:
+def usual_tools(task: type[BrowserTask], see: PageView) -> list[str]:
     """The tools of a task for which none are chosen."""
     placed = [*BY_COORDINATES] if see != "tree" else []
     # Other pages of MiniWoB++ are other tasks.

@@ -10,7 +10,7 @@ from pydantic import Field
 from envport.errors import EnvironmentNotFound
 from envport.registry import EnvironmentDefinition
 from envport_envs.browsergym.actions import checked_tools
-from envport_envs.browsergym.environment import BrowserEnvironment, View
+from envport_envs.browsergym.environment import BrowserEnvironment, PageView
 from envport_envs.browsergym.library import chromium as found_chromium
 from envport_envs.browsergym.library import miniwob_task
 from envport_envs.browsergym.origins import Origins
@@ -23,7 +23,7 @@ def browsergym(
     rest: str,
     /,
     *,
-    see: View = "tree",
+    see: PageView = "tree",
     tools: list[str] | None = None,
     max_steps: Annotated[int, Field(ge=1)] | None = None,
     characters: Annotated[int, Field(ge=100)] | None = None,
