@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -40,12 +41,14 @@ from recording_server import RecordingServer
 from envport_envs.browsergym.actions import action_text
 from envport_envs.browsergym.library import chromium, high_level_actions
 from envport_envs.browsergym.origins import Origins
+from envport_envs.browsergym.page_server import serving
 
 try:
     chromium(None)
 except ConfigurationError as missing:
     pytest.skip(str(missing), allow_module_level=True)
 
+PAGES = Path(__file__).parents[1] / "support" / "browser_pages"
 SITE = f"{Path(__file__).parents[1]}/support/browser_tasks.py:Site"
 
 
@@ -318,6 +321,35 @@ def test_without_the_extra_one_is_told_which_to_install(monkeypatch: pytest.Monk
         monkeypatch.setitem(sys.modules, loaded, None)
     with pytest.raises(MissingExtra, match=r"References with browsergym: .* pip install 'envport\[browsergym\]'"):
         load("browsergym:miniwob.click-button")
+
+
+ASKED = {
+    "GET http://pages.localhost/terms.html": 200,
+    "GET http://pages.localhost/": 200,
+    "HEAD http://pages.localhost/terms.html": 200,
+    "GET http://pages.localhost/../browser_tasks.py": 404,
+    "GET http://pages.localhost/%2e%2e/browser_tasks.py": 404,
+    "GET http://pages.localhost//etc/passwd": 404,
+    "GET http://pages.localhost/terms.html%00": 404,
+    "GET http://pages.localhost/nothing": 404,
+    "GET /terms.html": 403,
+    "GET http://127.0.0.1/terms.html": 403,
+    "GET http://pages.localhost:8000/terms.html": 403,
+    "POST http://pages.localhost/terms.html": 403,
+    "CONNECT 127.0.0.1:8000": 403,
+}
+
+
+def test_the_page_server_gives_the_files_of_its_folder_and_refuses_all_else() -> None:
+    with serving(PAGES) as address, serving(PAGES) as again:
+        assert address == again
+        host, _, port = address.partition(":")
+        for line, status in ASKED.items():
+            with socket.create_connection((host, int(port)), patient(5)) as connection:
+                connection.sendall(f"{line} HTTP/1.1\r\nHost: any\r\n\r\n".encode())
+                assert (line, int(connection.makefile("rb").readline().split()[1])) == (line, status)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
 
 
 def test_an_episode_has_a_process_of_its_own() -> None:

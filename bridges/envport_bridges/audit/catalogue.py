@@ -72,7 +72,7 @@ ENTRIES = (
         for name in ("chain_sum", "leg_counting", "chain_sum,leg_counting?weights=[2,1]")
     ),
     # A call takes long, and nothing in these takes more of them.
-    *(Entry(f"browsergym:miniwob.{name}?max_steps=3", "browsergym", "MIT") for name in ("click-test", "click-button")),
+    *(Entry(f"browsergym:miniwob.{name}?max_steps=3", "browsergym", "MIT") for name in ("click-button", "enter-text")),
 )
 """What comes with envport; of each scheme a sample."""
 
