@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 from envport import ToolError
@@ -20,6 +22,8 @@ from envport_envs.browsergym.tasks import BrowserTask
 __all__ = ["Browser", "Prepared"]
 
 ResultT = TypeVar("ResultT")
+
+_parsing = threading.Lock()
 
 # Much longer than they take: a machine on which many browsers are played is slow.
 _ACTION_MILLISECONDS = 5_000
@@ -83,18 +87,12 @@ class Browser:
         self._accepts = task.accepts_dialogs
         self._said: list[str] = []
         self._crashed = False
-        self._actions = high_level_actions(
-            subsets=["bid", "coord", "nav", "tab"], strict=True, multiaction=False, demo_mode="off"
-        )
-        # BrowserGym gives each action half a second, which a busy machine may need for one that works.
-        self._actions.python_includes = self._actions.python_includes.replace(
-            "timeout=500", f"timeout={_ACTION_MILLISECONDS}"
-        )
         self._home = tempfile.TemporaryDirectory(dir=prepared.folder, ignore_cleanup_errors=True)
         self._driver: Any = None
         self._browser: Any = None
         with self._faults():
-            self._driver = playwright.sync_playwright().start()
+            with _temporary_files_in(self._home.name):
+                self._driver = playwright.sync_playwright().start()
             self._driver.selectors.set_test_id_attribute("bid")
             self._browser = self._launch(chromium, prepared.address)
             self._context = self._opened(task)
@@ -178,7 +176,7 @@ class Browser:
             raise ToolError(f"{_short(repr(arguments['url']))} is not allowed; allowed: {self._origins.named()}")
         if name == "tab_focus" and arguments["index"] >= len(self.tabs):
             raise ToolError(f"There is no tab {arguments['index']}; the tabs are 0 to {len(self.tabs) - 1}.")
-        code = self._actions.to_python_code(action_text(name, arguments))
+        code = _code(action_text(name, arguments))
         with self._faults():
             chosen = self.tabs[arguments["index"]] if name == "tab_focus" else None
             failed: str | None = None
@@ -263,6 +261,38 @@ class Browser:
             if self._driver is not None:
                 self._driver.stop()
         self._home.cleanup()
+
+
+@contextmanager
+def _temporary_files_in(folder: str) -> Generator[None]:
+    """Have programs that are started write to a folder that goes even if they are killed: profiles are large."""
+    if threading.current_thread() is not threading.main_thread():
+        # Not a process of its own: what others start at the same time would write there too.
+        yield
+        return
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = folder
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before
+
+
+@cache
+def _actions() -> Any:
+    made = high_level_actions(subsets=["bid", "coord", "nav", "tab"], strict=True, multiaction=False, demo_mode="off")
+    # BrowserGym gives each action half a second, which a busy machine may need for one that works.
+    made.python_includes = made.python_includes.replace("timeout=500", f"timeout={_ACTION_MILLISECONDS}")
+    return made
+
+
+def _code(action: str) -> str:
+    # Python 3.11 mistakes the depth of syntax trees that two threads make at the same time, and raises SystemError.
+    with _parsing:
+        return _actions().to_python_code(action)
 
 
 def _ignore(text: str) -> None:
