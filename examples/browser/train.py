@@ -28,7 +28,7 @@ from warm_up import calling, fine_tune, texts_of
 
 TASK = "browsergym:miniwob.focus-text-2"
 FIELDS = ("12", "13", "14")
-RIGHT, WRONG = 40, 20
+RIGHT, WRONG = 80, 20
 LEARNED = 0.9
 
 
@@ -85,9 +85,10 @@ def settings(options: argparse.Namespace) -> GRPOConfig:
 def main(arguments: list[str] | None = None) -> list[float]:
     """Learn; returns the mean reward before and after."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, default=10)
+    parser.add_argument("--environment", default=TASK)
+    parser.add_argument("--batches", type=int, default=16)
     parser.add_argument("--groups", type=int, default=4, help="pages in a batch")
-    parser.add_argument("--group-size", type=int, default=4, help="episodes of each page")
+    parser.add_argument("--group-size", type=int, default=6, help="episodes of each page")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--learned", type=float, default=LEARNED, help="mean reward to reach in the end")
     parser.add_argument("--output", type=Path, default=Path("runs/browser"))
@@ -95,7 +96,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
     logging.basicConfig(level=logging.WARNING)
     set_seed(options.seed)
     spec = EnvironmentSpec(
-        TASK, tools=["click"], max_steps=1, num_tasks=options.groups * options.batches, seed=options.seed
+        options.environment, tools=["click"], max_steps=1, num_tasks=options.groups * options.batches, seed=options.seed
     )
     episodes = shown(spec)
     tokenizer = make_tokenizer(texts_of(episodes), "|".join((*FIELDS, "1st", "2nd", "3rd")))

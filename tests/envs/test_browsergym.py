@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import os
 import re
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -16,9 +20,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from harness import running
 from opening import close_episode, open_episode
 from patience import patient
 
+from envport import AsyncClient
 from envport.environment import RuntimeKind
 from envport.episodes import Episode, Episodes
 from envport.errors import (
@@ -40,6 +46,7 @@ from recording_server import RecordingServer
 
 from envport_envs.browsergym.actions import action_text
 from envport_envs.browsergym.library import chromium, high_level_actions
+from envport_envs.browsergym.openings import make_places, one_place
 from envport_envs.browsergym.origins import Origins
 from envport_envs.browsergym.page_server import serving
 
@@ -48,6 +55,7 @@ try:
 except ConfigurationError as missing:
     pytest.skip(str(missing), allow_module_level=True)
 
+ENVIRONMENT = Path(__file__).parents[2] / "envs" / "envport_envs" / "browsergym"
 PAGES = Path(__file__).parents[1] / "support" / "browser_pages"
 SITE = f"{Path(__file__).parents[1]}/support/browser_tasks.py:Site"
 
@@ -80,7 +88,7 @@ def element(text: str, named: str) -> str:
 
 
 async def test_tasks_of_miniwob_are_solved_after_calls_that_are_refused() -> None:
-    async with table("miniwob.click-button", "miniwob.enter-text", runtime="thread") as episodes:
+    async with table("miniwob.click-button", "miniwob.enter-text?see=both", runtime="thread") as episodes:
         await a_button_is_clicked(await opened(episodes, seed=3))
         await a_text_is_entered(await opened(episodes, "other"))
 
@@ -110,9 +118,13 @@ async def a_button_is_clicked(episode: Episode) -> None:
 
 async def a_text_is_entered(episode: Episode) -> None:
     seen = episode.first_observation.text
+    assert [block["type"] for block in episode.first_observation.content] == ["text", "image"]
+    assert re.search(r"button 'Submit', center=\"\(\d+,\d+\)\"", seen)
     text = re.findall(r'Goal: Enter "(\w+)" into the text field and press Submit.', seen)[0]
     filled = await called(episode, "fill", bid=element(seen, "textbox"), value=text)
     assert f"textbox '' value='{text}'" in filled
+    # As long as one likes: the page pays less for what takes longer.
+    await called(episode, "noop", wait_ms=1000)
     solved = await episode.call("click", {"bid": element(seen, "button 'Submit'")})
     assert (solved.reward, solved.terminated) == (1.0, True)
 
@@ -350,6 +362,58 @@ def test_the_page_server_gives_the_files_of_its_folder_and_refuses_all_else() ->
                 assert (line, int(connection.makefile("rb").readline().split()[1])) == (line, status)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)))
+
+
+def test_as_many_browsers_start_at_once_as_there_are_cores(tmp_path: Path) -> None:
+    make_places(tmp_path)
+    with ThreadPoolExecutor(1) as thread, ExitStack() as held:
+        for _ in range(os.cpu_count() or 1):
+            held.enter_context(one_place(tmp_path))
+
+        def wait() -> None:
+            with one_place(tmp_path):
+                pass
+
+        waiting = thread.submit(wait)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.2)
+        held.close()
+        waiting.result(patient(5))
+
+
+def test_the_example_of_the_page_is_a_task(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```$", (ENVIRONMENT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop.py").write_text(block)
+    definition = load(f"browsergym:{tmp_path}/shop.py:Shop")
+    assert (definition.name, "goto" in definition.tools) == ("Shop", True)
+
+
+@pytest.mark.slow
+async def test_the_scripted_player_of_the_example_earns_every_reward_through_mcp(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples" / "browser")
+    player = importlib.import_module("agent")
+    names = ("click-button", "enter-text", "focus-text-2", "choose-list")
+    definitions = [load(f"browsergym:miniwob.{name}", name) for name in names]
+    with running(*definitions) as gateway:
+        for name in names:
+            async with AsyncClient(gateway.url) as client:
+                episode = await client.open(name, seed=1)
+                await player.play(episode.mcp_url, None)
+                assert (name, (await client.episode(episode.episode_id)).reward) == (name, 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_a_tiny_model_learns_a_task_in_a_browser(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="the extra trl is not installed")
+    script = Path(__file__).parents[2] / "examples" / "browser" / "train.py"
+    command = [sys.executable, str(script), "--output", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patient(1200), check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "mean reward 0." in done.stdout
 
 
 def test_an_episode_has_a_process_of_its_own() -> None:
