@@ -445,4 +445,5 @@ async def test_every_task_of_miniwob_opens_the_same_with_the_same_seed() -> None
                 seen.append(episode.first_observation.text)
                 await close_episode(episodes, episode)
             assert re.match(r"Goal: .+\nPage: .+\nRootWebArea ", seen[0]), (name, seen[0])
-            assert seen[0] == seen[1], name
+            # Its prices go on while it is opened.
+            assert seen[0] == seen[1] or name == "stock-market", name
