@@ -83,6 +83,10 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[openspiel]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[reasoning-gym]'
 	-$(PIP) install --quiet --constraint constraints.txt --no-deps bfcl-eval mpmath
+	-$(PIP) install --quiet --constraint constraints.txt --editable '.[browsergym]'
+	-@command -v chromium >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
+	  then apt-get install --yes --quiet chromium || (apt-get update --quiet && apt-get install --yes --quiet chromium); \
+	  else echo "chromium is not there: the tests with a browser will skip; apt-get install chromium"; fi
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[trl]' trackio
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[eval]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[ray]'

@@ -19,6 +19,7 @@ NEEDS = {
     "openspiel": "pyspiel",
     "reasoning_gym": "reasoning_gym",
     "textarena": "textarena",
+    "browsergym": "browsergym.miniwob",
 }
 
 
@@ -42,7 +43,8 @@ def test_every_reference_of_the_page_can_be_loaded(scheme: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "folder"), [("gymnasium", "gymnasium"), ("openspiel", "openspiel"), ("mcp", "mcp_servers")]
+    ("scheme", "folder"),
+    [("gymnasium", "gymnasium"), ("openspiel", "openspiel"), ("browsergym", "browsergym"), ("mcp", "mcp_servers")],
 )
 def test_the_table_has_the_options_of_the_scheme(scheme: str, folder: str) -> None:
     pytest.importorskip(NEEDS.get(scheme, scheme), reason=f"the extra {scheme} is not installed")

@@ -72,6 +72,8 @@ ENTRIES = (
         for name in ("chain_sum", "leg_counting", "chain_sum,leg_counting?weights=[2,1]")
     ),
     *(Entry(f"bfcl:{name}", "--no-deps bfcl-eval mpmath") for name in ("multi_turn_base", "multi_turn_miss_func")),
+    # A call takes long, and nothing in these takes more of them.
+    *(Entry(f"browsergym:miniwob.{name}?max_steps=3", "browsergym", "MIT") for name in ("click-button", "enter-text")),
 )
 """What comes with envport; of each scheme a sample."""
 
