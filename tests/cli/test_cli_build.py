@@ -138,7 +138,7 @@ def test_an_environment_of_a_file_is_built_started_and_played(birds: Path, tmp_p
     assert "9000" not in made
 
     image = Image(out, tmp_path / "image")
-    steps = dict(instructions(out))
+    steps = dict(instructions(out / "Dockerfile"))
     assert (steps["EXPOSE"], image.exposed, steps["USER"]) == ("7860", "7860", "user")
     assert "useradd --create-home --uid 1000 user" in (out / "Dockerfile").read_text()
     for host, words in (("", ""), ("ada-grey.hf.space", " --public-url https://ada-grey.hf.space")):
@@ -179,7 +179,9 @@ def test_it_installs_the_extras_and_packages_that_are_needed(
     out = built(reference, *HERE)
     assert (out / "requirements.txt").read_text().splitlines() == requirements
     assert not {path.name for path in out.iterdir()} & {"birds", "lines", "data"}
-    installed = [words for what, words in instructions(out) if what == "RUN" and words.startswith("apt-get")]
+    installed = [
+        words for what, words in instructions(out / "Dockerfile") if what == "RUN" and words.startswith("apt-get")
+    ]
     assert packages in " ".join(installed)
     assert bool(packages) == bool(installed)
     assert bool(packages) == ("--cap-add SYS_ADMIN" in (out / "README.md").read_text())

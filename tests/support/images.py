@@ -6,6 +6,7 @@ import fnmatch
 import json
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -23,9 +24,9 @@ __all__ = ["Image", "Started", "instructions"]
 _SYSTEM = ("useradd ", "apt-get ")
 
 
-def instructions(folder: Path) -> Iterator[tuple[str, str]]:
-    """The instructions of the Dockerfile in a folder, each with its text in one line."""
-    text = (folder / "Dockerfile").read_text()
+def instructions(file: Path) -> Iterator[tuple[str, str]]:
+    """The instructions of a Dockerfile, each with its text in one line."""
+    text = file.read_text()
     lines = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ").splitlines()
     return ((line.partition(" ")[0], line.partition(" ")[2].strip()) for line in lines if line)
 
@@ -34,14 +35,20 @@ class Image:
     """What a Dockerfile makes.
 
     Args:
-        context: The folder with the Dockerfile.
-        root: An empty folder, for the file system of the image.
+        context: The folder that is built.
+        root: Where the file system of the image is made.
         own_python: Make a virtual environment and run the `RUN` steps in it; else use that of the tests, and run none.
+        file: The Dockerfile, if it is elsewhere.
+        arguments: Build arguments, in place of those of the Dockerfile.
     """
 
-    def __init__(self, context: Path, root: Path, *, own_python: bool = False):
+    def __init__(
+        self, context: Path, root: Path, *, own_python: bool = False, file: Path | None = None, **arguments: str
+    ):
         self.root = root
         self.variables: dict[str, str] = {}
+        self.arguments = arguments
+        self.entry: list[str] = []
         self.start = ""
         self.exposed = ""
         self.health: list[str] = []
@@ -58,7 +65,7 @@ class Image:
             shim.write_text(f'#!/bin/sh\nexec {" ".join(command())} "$@"\n')
             shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
         self.folder = root
-        for what, text in instructions(context):
+        for what, text in instructions(file or context / "Dockerfile"):
             self._do(what, text)
 
     def _do(self, what: str, text: str) -> None:
@@ -70,25 +77,44 @@ class Image:
                 self.folder.mkdir(parents=True, exist_ok=True)
             case "COPY":
                 self._copy(*text.split())
-            case "RUN" if not text.startswith(_SYSTEM) and self._own_python:
-                done = subprocess.run(
-                    ["sh", "-c", text], cwd=self.folder, env=self.environ(), timeout=patient(900), check=False
-                )
-                assert done.returncode == 0, text
             case "RUN":
-                assert text.startswith((*_SYSTEM, "pip install ")), text
+                self._run(text)
             case "ENV":
                 name, _, value = text.partition("=")
                 self.variables[name] = value.replace("/app", str(self.folder))
+            case "ARG":
+                name, _, value = text.partition("=")
+                self.arguments.setdefault(name, value)
+            case _:
+                self._describe(what, text)
+
+    def _describe(self, what: str, text: str) -> None:
+        """What an instruction says of the container that the image is started in."""
+        match what:
             case "EXPOSE":
                 self.exposed = text
             case "HEALTHCHECK":
                 self.health = json.loads(text.partition("CMD ")[2])
+            case "ENTRYPOINT":
+                self.entry = json.loads(text)
             case "CMD":
-                self.start = text
+                self.start = shlex.join([*self.entry, *json.loads(text)]) if self.entry else text
             case _:
                 assert what == "USER", what
                 assert text not in ("root", "0")
+
+    def _run(self, text: str) -> None:
+        if text.startswith(_SYSTEM) or not self._own_python:
+            assert text.startswith((*_SYSTEM, "pip install ")), text
+            return
+        done = subprocess.run(
+            ["sh", "-c", text],
+            cwd=self.folder,
+            env=self.environ(**self.arguments),
+            timeout=patient(900),
+            check=False,
+        )
+        assert done.returncode == 0, text
 
     def _copy(self, *words: str) -> None:
         *sources, target = words
@@ -101,8 +127,7 @@ class Image:
             assert found or "*" in pattern, pattern
             for path in found:
                 if path.is_dir():
-                    whole = where if target.endswith(".") else where.parent / where.name
-                    shutil.copytree(path, whole, dirs_exist_ok=True, ignore=lambda _, names: _of(names, ignored))
+                    shutil.copytree(path, where, dirs_exist_ok=True, ignore=lambda _, names: _of(names, ignored))
                 elif not _of([path.name], ignored):
                     shutil.copy2(path, where)
 
@@ -124,6 +149,7 @@ class Started(Served):
         self._image = image
 
     def _command(self) -> list[str]:
-        at = f"--port {self._image.exposed}"
-        assert at in self._image.start
-        return ["sh", "-c", self._image.start.replace(at, "--port 0")]
+        start, at = self._image.start, f"--port {self._image.exposed}"
+        # A container has its ports for itself.
+        start = start.replace(at, "--port 0") if at in start else f"{start} --port 0"
+        return ["sh", "-c", start]
