@@ -80,6 +80,7 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,images,bench,otel,reload]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[textarena]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[gymnasium]'
+	-$(PIP) install --quiet --constraint constraints.txt --editable '.[ale]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[openspiel]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[reasoning-gym]'
 	-$(PIP) install --quiet --constraint constraints.txt --no-deps bfcl-eval mpmath

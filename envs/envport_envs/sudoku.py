@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Literal
 
@@ -12,6 +12,7 @@ from pydantic import Field
 
 from envport import Environment, Step, Task, TaskSource, ToolError, tool
 from envport.errors import InvalidOption
+from envport.types import LegalCall
 from envport_envs.lazy_tasks import LazyTasks, held_out
 
 __all__ = ["SudokuEnvironment"]
@@ -23,6 +24,7 @@ _PROMPT = (
     "of yours back. A number that is in the row, the column or the block already is refused."
 )
 _PUZZLES = 10_000
+_REPEATED = 20
 _Cell = Annotated[int, Field(ge=1, le=9)]
 
 
@@ -123,6 +125,21 @@ class SudokuEnvironment(Environment):
             elif cell not in self._given:
                 calls.append(("clear", place))
         return calls
+
+    def cheats(self, task: Task | None) -> Mapping[str, Sequence[LegalCall]]:
+        """Take the reward of one right number again and again."""
+        if task is None:
+            return {}
+        solution, given = _puzzle(random.Random(task.metadata["puzzle"]), self._size, self._blanks)
+        cell = min(solution.keys() - given.keys())
+        where = {"row": cell // self._size + 1, "column": cell % self._size + 1}
+        return {
+            "one right number again and again": [
+                ("place", {**where, "number": solution[cell]}),
+                ("clear", where),
+            ]
+            * _REPEATED
+        }
 
     def _worth(self, cell: int, number: int) -> float:
         return float(self._solution[cell] == number) / (len(self._solution) - len(self._given))

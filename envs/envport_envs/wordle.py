@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ from pydantic import Field
 
 from envport import Environment, Step, Task, TaskSource, ToolError, tool
 from envport.errors import InvalidOption, MissingExtra
+from envport.types import LegalCall
 from envport_envs.lazy_tasks import LazyTasks, held_out
 from envport_envs.textarena.randomness import LOCK, restored_random
 from envport_envs.textarena.words import imported_game, without_downloads
@@ -21,6 +22,7 @@ from envport_envs.textarena.words import imported_game, without_downloads
 __all__ = ["WordleEnvironment"]
 
 _LETTERS = 5
+_MOST_CALLS = 100
 _SAMPLED_WORDS = 64
 _PROMPT = (
     "Play Wordle. A secret English word of five letters has been chosen, and you have {guesses} guesses. Call "
@@ -48,7 +50,7 @@ class WordleEnvironment(Environment):
     """
 
     runtime = "thread"
-    max_steps = 100
+    max_steps = _MOST_CALLS
 
     def __init__(self, guesses: Annotated[int, Field(ge=1, le=20)] = 6):
         if find_spec("textarena") is None:
@@ -108,6 +110,10 @@ class WordleEnvironment(Environment):
         rewards, information = self._game.close()
         view = self._game.state.game_state["player_view"]
         return Step(f"{view}\n{information[0]['reason']}", reward=float(rewards[0]), terminated=True)
+
+    def cheats(self, task: Task | None) -> Mapping[str, Sequence[LegalCall]]:
+        """Guess what is no word, which costs no guess, until the episode is cut off."""
+        return {"what is no word": [("guess", {"word": "zzzzz"})] * _MOST_CALLS}
 
     def legal_calls(self) -> list[tuple[str, dict[str, str]]]:
         """Some of the words, the same ones at the same turn."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-import math
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, TypeVar, cast, get_args, overload
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, cast, get_args, overload
 
+from envport.class_checks import check_class
 from envport.errors import InvalidEnvironment
 from envport.player_code import PlayerCode
-from envport.secrecy import without_secrets
 from envport.types import LegalCall, Task
 
 __all__ = [
@@ -263,28 +261,7 @@ class Environment:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        allowed = {"reward": ("sum", "last"), "runtime": get_args(RuntimeKind)}
-        for attribute, values in allowed.items():
-            if (value := getattr(cls, attribute)) not in values:
-                raise InvalidEnvironment(
-                    f"{cls.__qualname__}.{attribute} is {value!r}; allowed: {', '.join(map(repr, values))}"
-                )
-        if cls.max_episodes is not None and (type(cls.max_episodes) is not int or cls.max_episodes < 1):
-            raise InvalidEnvironment(
-                f"{cls.__qualname__}.max_episodes is {cls.max_episodes!r}; allowed: a whole number from 1, or None"
-            )
-        _check_limits(cls)
-        if cls.sandbox and cls.runtime != "process":
-            raise InvalidEnvironment(f"{cls.__qualname__}.sandbox needs runtime = 'process'")
-        if cls.own_thread and cls.runtime == "inline":
-            raise InvalidEnvironment(f"{cls.__qualname__}.own_thread needs runtime = 'thread'")
-        if cls.runs_player_code and cls.runtime == "inline":
-            raise InvalidEnvironment(
-                f"{cls.__qualname__}.runs_player_code needs runtime = 'process' or 'thread': "
-                "an inline environment must not block the gateway"
-            )
-        _check_sandbox(cls)
-        _check_reset(cls)
+        check_class(cls, {"reward": ("sum", "last"), "runtime": get_args(RuntimeKind)})
         for method in ("score", "final_state"):
             if tool_hints(getattr(cls, method)) is not None:
                 raise InvalidEnvironment(
@@ -367,6 +344,20 @@ class Environment:
         """
         return None
 
+    def cheats(self, task: Task | None) -> Mapping[str, Sequence[LegalCall]]:
+        """Play that aims at what the scoring reads, and not at the task, by name; none by default.
+
+        `envport audit` plays it, and fails if it earns more than play without skill. Nobody else is shown it. Called on
+        an instance that plays no episode, so it may depend on the options and the task only.
+
+        Args:
+            task: The task; `None` if the environment has none.
+
+        Returns:
+            For each name, calls from the first observation on, as pairs of a tool's name and arguments.
+        """
+        return {}
+
     def tool_definitions(self) -> Sequence[ToolDefinition]:
         """Tools in addition to those marked with `@tool`, for tools that are known only when an instance is created."""
         return ()
@@ -387,48 +378,3 @@ class Environment:
             name can be called.
         """
         return None
-
-
-_COUNTS = ("max_steps", "max_processes")
-_TIMES = ("max_seconds", "call_seconds", "reset_seconds", "score_seconds", "close_seconds", "cpu_seconds")
-
-
-def _check_limits(cls: type[Environment]) -> None:
-    for attribute in (*_COUNTS, *_TIMES, "memory_mb"):
-        value: Any = getattr(cls, attribute)
-        # A constructor may set another one, and a property may compute it.
-        if value is None or hasattr(value, "__get__"):
-            continue
-        whole = attribute in _COUNTS
-        if type(value) not in ((int,) if whole else (int, float)) or not 0 < value < math.inf:
-            allowed = "a whole number from 1" if whole else "a finite number above 0"
-            raise InvalidEnvironment(f"{cls.__qualname__}.{attribute} is {value!r}; allowed: {allowed}, or None")
-
-
-def _check_sandbox(cls: type[Environment]) -> None:
-    def refuse(attribute: str, allowed: str) -> NoReturn:
-        raise InvalidEnvironment(f"{cls.__qualname__}.{attribute} is {getattr(cls, attribute)!r}; allowed: {allowed}")
-
-    for attribute, what in (("sandbox_paths", "paths"), ("sandbox_variables", "names")):
-        if isinstance(getattr(cls, attribute), str | bytes):
-            refuse(attribute, f"a sequence of {what}")
-    if hidden := set(cls.sandbox_variables) - set(without_secrets(dict.fromkeys(cls.sandbox_variables, ""))):
-        raise InvalidEnvironment(
-            f"{cls.__qualname__}.sandbox_variables names {min(hidden)!r}, which is the gateway's own; "
-            "allowed: variables of the environment"
-        )
-    for attribute in ("memory_mb", "cpu_seconds", "max_processes", "disk_mb"):
-        value = getattr(cls, attribute)
-        if isinstance(value, int | float) and not value > 0:
-            refuse(attribute, "a number above 0, or None" if attribute != "disk_mb" else "a number above 0")
-
-
-def _check_reset(cls: type[Environment]) -> None:
-    parameters = inspect.signature(cls.reset).parameters
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    missing = [name for name in ("seed", "task") if name not in parameters and not takes_any]
-    if missing:
-        raise InvalidEnvironment(
-            f"{cls.__qualname__}.reset has to take {' and '.join(missing)}: "
-            "def reset(self, *, seed: int, task: Task | None)"
-        )

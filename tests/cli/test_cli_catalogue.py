@@ -79,7 +79,7 @@ def test_describe_shows_the_tools_of_a_task():
 def test_check_passes_a_good_environment_and_names_what_is_wrong_with_a_bad_one(tmp_path: Path):
     done = envport("check", "counter")
     assert done.returncode == 0, done
-    assert done.stdout.startswith("counter keeps the authoring contract")
+    assert "counter keeps the authoring contract" in done.stdout
     (tmp_path / "bad.py").write_text(
         "import random\nfrom envport import *\n\nclass Bad(Environment):\n"
         "    def reset(self, *, seed: int, task: Task | None) -> str: return str(random.random())\n"

@@ -10,11 +10,11 @@ import subprocess
 import sys
 import tomllib
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command_line import TOKEN, Served, environment, envport, refused
+from images import instructions
 from patience import patient
 
 from envport import Client
@@ -60,13 +60,6 @@ def its_tests(folder: Path, *words: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()[-1]
-
-
-def dockerfile(folder: Path) -> Iterator[tuple[str, str]]:
-    """The instructions of its Dockerfile."""
-    text = (folder / "Dockerfile").read_text()
-    lines = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ").splitlines()
-    return ((line.partition(" ")[0], line.partition(" ")[2].strip()) for line in lines if line)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -169,7 +162,7 @@ def test_whatever_starts_processes_is_checked_and_tested_too(kind: str, made: di
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_dockerfile_takes_what_is_there_and_runs_as_no_root(kind: str, made: dict[str, Path]) -> None:
-    steps = list(dockerfile(made[kind]))
+    steps = list(instructions(made[kind] / "Dockerfile"))
     assert steps[0] == ("FROM", "python:3.11-slim")
     copied = [word for what, rest in steps if what == "COPY" for word in rest.split()[:-1]]
     assert {path for path in copied if "*" not in path} <= {*os.listdir(made[kind])}
@@ -182,7 +175,7 @@ def test_the_dockerfile_takes_what_is_there_and_runs_as_no_root(kind: str, made:
 
 
 def test_a_container_serves_with_a_token_and_refuses_to_without(made: dict[str, Path]) -> None:
-    steps = dict(dockerfile(made["game"]))
+    steps = dict(instructions(made["game"] / "Dockerfile"))
     start = json.loads(steps["ENTRYPOINT"]) + json.loads(steps["CMD"])
     assert start[:2] == ["envport", "serve"]
     assert "without tokens" in refused(*start[1:], "--port", "0", cwd=made["game"])
@@ -208,7 +201,7 @@ def test_the_dockerfile_s_commands_work_in_an_environment_of_their_own(made: dic
     subprocess.run(build, timeout=patient(300), check=True)
     venv.create(tmp_path / "venv", with_pip=True)
     programs = tmp_path / "venv/bin"
-    steps = list(dockerfile(folder))
+    steps = list(instructions(folder / "Dockerfile"))
     install = next(rest for what, rest in steps if what == "RUN" and rest.startswith("pip install"))
     shell = {**environment(), "PATH": f"{programs}:{os.environ['PATH']}"}
     subprocess.run(install, shell=True, cwd=folder, env=shell, timeout=patient(600), check=True)

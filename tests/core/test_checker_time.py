@@ -81,7 +81,7 @@ class HangsInCoroutine(Environment):
 
 async def examined(cls: type[Environment], seconds: float, seeds: Sequence[int] = (0,)) -> CheckReport:
     with CheckWatch(seconds) as watch:
-        return await examine(cls, seeds, 3, watch)
+        return await examine(cls, seeds, 3, watch, another_process=False)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_slow_tasks_leave_time_to_play() -> None:
         def splits(self) -> dict[str, Any]:
             return {"train": Tasks(read)}
 
-    report = check_environment(ManyTasks, seconds=1.0, seeds=(0,), steps=1)
+    report = check_environment(ManyTasks, seconds=1.0, seeds=(0,), steps=1, another_process=False)
     assert report.calls == 3
     (finding,) = report.findings
     assert str(finding).startswith("warning [coverage] split 'train': only ")
@@ -212,6 +212,6 @@ async def test_what_is_being_done_is_told_again_and_again() -> None:
 
 
 async def test_without_a_limit_nothing_is_cut_short() -> None:
-    report = await examine(CallsSlowly, (0,), 2)
+    report = await examine(CallsSlowly, (0,), 2, another_process=False)
     assert report.ok
     assert report.unplayed == []

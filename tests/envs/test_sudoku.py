@@ -133,6 +133,16 @@ async def tried(episode: Episode, cell: tuple[int, int], number: int) -> Any:
     return result
 
 
+async def test_one_right_number_again_and_again_earns_nothing():
+    spec = load(SMALL)
+    (calls,) = spec.prototype.cheats(spec.task("train", 3)).values()
+    async with table() as episodes:
+        episode = await opened(episodes, split="train", task=3)
+        rewards = [(await episode.call(tool, arguments)).reward for tool, arguments in calls]
+        assert rewards == [1 / 8, -1 / 8] * (len(calls) // 2)
+        assert (await episodes.finish(episode.handle, episode.principal)).reward == 0.0
+
+
 async def test_moves_against_the_rules_are_refused_and_change_nothing():
     async with table() as episodes:
         episode = await opened(episodes, task=1)

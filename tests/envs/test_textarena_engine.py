@@ -273,12 +273,12 @@ ACTING = ["Crosswords-v0", "LogicPuzzle-v0", "PegJump-v0", "Secretary-v0", "Word
 
 @pytest.mark.parametrize("game", [*GAMES, *ACTING, "Othello-v0-tiny?seat=1", "KuhnPoker-v0?seat=1&error_allowance=0"])
 def test_it_passes_the_checker_without_a_warning(game: str) -> None:
-    report = check_environment(f"textarena:{game}", seeds=range(2), steps=12)
+    report = check_environment(f"textarena:{game}", seeds=range(2), steps=12, another_process=False)
     assert [finding for finding in report.findings if finding.check != "runtime"] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("game", ["RushHour-v0", "Sokoban-v0", "WordLadder-v0"])
 def test_it_passes_the_checker_where_a_reset_takes_long(game: str) -> None:
-    report = check_environment(f"textarena:{game}", seeds=range(2), steps=12)
+    report = check_environment(f"textarena:{game}", seeds=range(2), steps=12, another_process=False)
     assert [finding for finding in report.findings if finding.check != "runtime"] == []

@@ -22,6 +22,7 @@ from envport.episodes import Episode, Episodes
 from envport.errors import EnvportError, InvalidOption
 from envport.registry import load
 from envport_envs.workspace import operations
+from envport_envs.workspace.cheats import DAEMON, FUNCTION_CHEATS, SHELL_CHEATS
 from envport_envs.workspace.measure import measure
 from envport_envs.workspace.tasks import KINDS, NUMBERS, exercise_of
 
@@ -74,7 +75,7 @@ async def reward_of(episodes: Episodes, episode: Episode) -> float | None:
 
 
 def test_it_passes_the_checker_and_its_reference_solutions_are_right() -> None:
-    report = check_environment("workspace", seeds=[0], steps=6)
+    report = check_environment("workspace", seeds=[0], steps=6, another_process=False)
     assert [finding for finding in report.findings if finding.check != "runtime"] == []
     assert report.solved == 8
 
@@ -201,27 +202,9 @@ async def test_a_sandbox_that_is_lost_is_no_fault_of_the_environment() -> None:
         assert (await reward_of(episodes, episode), episode.outcome and episode.outcome.fault) == (0.0, None)
 
 
-# What does not solve the task, and tries to look as if it did.
-FUNCTION_CHEATS = {
-    "leaves": "import os\nos._exit(0)\n",
-    "leaves when called": "import os\ndef solve(values):\n    os._exit(0)\n",
-    "exits": "raise SystemExit(0)\n",
-    "patches the runner": (
-        "import json, sys\njson.dumps = lambda *args, **more: 'null'\n"
-        "sys.modules['__main__'].main = lambda: None\ndef solve(values):\n    return None\n"
-    ),
-    "equals everything": (
-        "class Any(list):\n    def __eq__(self, other):\n        return True\ndef solve(values):\n    return Any()\n"
-    ),
-    "says that it passed": (
-        "import os\nos.write(1, b'ok\\nPASSED\\n1.0\\n')\n"
-        "open('reward.txt', 'w').write('1')\ndef solve(values):\n    return True\n"
-    ),
-    "writes to every descriptor": (
-        "import json, os, struct\nbody = json.dumps({'reward': 1.0, 'terminated': True, 'code': 0}).encode()\n"
-        "for end in range(256):\n    try:\n        os.write(end, struct.pack('>I', len(body)) + body)\n"
-        "    except OSError:\n        pass\ndef solve(values):\n    return values\n"
-    ),
+# What does not solve the task, and tries to look as if it did: the audit plays the others for each task.
+LOOKING_RIGHT = {
+    **FUNCTION_CHEATS,
     "floods": "import os\nfor _ in range(100):\n    os.write(1, b'[' * 65536)\nos._exit(0)\n",
     "cannot be read": "def solve(values):\n    for _ in range(900):\n        values = [values]\n    return values\n",
     "is no text": "\udcff",
@@ -232,22 +215,18 @@ SELDOM = ("exits", "leaves when called", "cannot be read", "is no text")
 
 
 @pytest.mark.parametrize(
-    "how", [pytest.param(it, marks=pytest.mark.slow) if it in SELDOM else it for it in FUNCTION_CHEATS]
+    "how", [pytest.param(it, marks=pytest.mark.slow) if it in SELDOM else it for it in LOOKING_RIGHT]
 )
 async def test_a_function_that_only_looks_right_earns_nothing(how: str) -> None:
     async with table() as episodes:
-        assert await earned(episodes, "function", 0, {"solution.py": FUNCTION_CHEATS[how]}) == 0.0
+        assert await earned(episodes, "function", 0, {"solution.py": LOOKING_RIGHT[how]}) == 0.0
 
 
 async def test_what_is_left_running_or_lying_about_changes_no_verdict() -> None:
     async with table() as episodes:
         path, solution = honest("function", 0)
         wrong = "def solve(values):\n    return 'wrong'\n"
-        # It would put the right file in place, patch Python and answer in place of the hidden tests.
-        daemon = (
-            "setsid sh -c 'while :; do cp good.py solution.py; echo 1 > reward.txt; done' > /dev/null 2>&1 &\n"
-            "mkdir -p tests; echo 'raise SystemExit(0)' > sitecustomize.py; cp sitecustomize.py json.py"
-        )
+        daemon = DAEMON.format(path=path)
         episode = await opened(episodes)
         await said(episode, "write_file", path="good.py", content=wrong)
         await said(episode, "write_file", path=path, content=wrong)
@@ -269,9 +248,24 @@ async def test_the_hidden_cases_are_nowhere_in_reach() -> None:
         # The answer to what is shown is not the answer to what is hidden.
         shown = exercise_of(metadata("pipeline", 0)).prompt.partition("the report is:\n")[2].partition("\nOnly")[0]
         assert await earned(episodes, "pipeline", 0, {"pipeline.sh": f"echo '{shown}'\n"}) == 0.0
-        for cheat in ("rm pipeline.sh; mkdir pipeline.sh\n", "kill -9 $PPID; exit 0\n", "kill -9 -1\n", ""):
+        for cheat in ("rm pipeline.sh; mkdir pipeline.sh\n", *SHELL_CHEATS.values(), ""):
             assert await earned(episodes, "pipeline", 0, {"pipeline.sh": cheat}) == 0.0
         assert await earned(episodes, "repair", 0, {"program.py": "print('1')\n"}) == 0.0
+
+
+async def test_every_kind_has_cheats_that_an_audit_plays_and_that_earn_nothing() -> None:
+    spec = load("workspace")
+    task = spec.task("repair", 0)
+    cheats = spec.prototype.cheats(task)
+    assert {"leaves", "says that it passed", "leaves a daemon", "leaves a link"} <= cheats.keys()
+    async with table() as episodes:
+        for name in ("says that it passed", "leaves a daemon"):
+            episode = await opened(episodes, "repair", 0)
+            for tool, arguments in cheats[name]:
+                await said(episode, tool, **arguments)
+            assert await reward_of(episodes, episode) == 0.0
+    for kind in KINDS:
+        assert len(spec.prototype.cheats(spec.task(kind, 1))) > 4
 
 
 def test_what_it_costs_can_be_measured() -> None:

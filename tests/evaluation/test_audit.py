@@ -11,6 +11,7 @@ import pytest
 from command_line import envport_here
 
 from envport import Environment, Solution, Step, Task, tool
+from envport.errors import InvalidEnvironment
 from envport.registry import EnvironmentDefinition
 from envport_bridges.audit.auditing import Audit, audit
 
@@ -134,6 +135,31 @@ async def test_what_cannot_be_trusted_is_found(cls: type[Environment], check: st
     finding = next(finding for finding in found.findings if finding.check == check)
     assert finding.status == "fail"
     assert says in finding.message
+
+
+class ReadsTheReport(Sound):
+    """Earns by a word that its own scoring looks for."""
+
+    def score(self) -> float:
+        return max(super().score(), float("PASSED" in (self.said or "")))
+
+    def cheats(self, task: Task | None) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+        return {"writes a report": [("say", {"words": "1 PASSED"})], "says nothing": [("say", {"words": ""})]}
+
+
+async def test_the_environment_s_own_cheats_are_played():
+    found = await audited(ReadsTheReport)
+    cheats = {one.name: one.reward.mean for one in found.players if one.kind == "cheat"}
+    assert (cheats["writes a report"], cheats["says nothing"]) == (1.0, 0.0)
+    finding = next(finding for finding in found.findings if finding.check == "adversarial_floor")
+    assert (finding.status, finding.message.count("earns 1.000")) == ("fail", 1)
+    assert "writes a report earns 1.000" in finding.message
+
+
+async def test_a_cheat_has_a_name_of_its_own():
+    taken = type("Taken", (Sound,), {"__doc__": "Taken.", "cheats": lambda self, task: {"hostile texts": []}})
+    with pytest.raises(InvalidEnvironment, match="'hostile texts', which another player is called"):
+        await audited(taken)
 
 
 async def test_an_environment_may_say_what_it_is():

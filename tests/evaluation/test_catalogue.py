@@ -8,10 +8,27 @@ import pytest
 
 from envport.registry import schemes
 from envport_bridges.audit import catalogue
+from envport_bridges.audit.memory import memory_of
 
+HOARD = """
+from envport import Environment, tool
+
+class Hoard(Environment):
+    "Keep two MiB."
+
+    def reset(self, *, seed, task):
+        self.kept = bytearray(1 << 20)
+        return "mine"
+
+    @tool
+    def more(self) -> str:
+        "Keep more, at most twice as much."
+        self.kept = bytearray(b"x" * (2 << 20))
+        return "mine"
+"""
 ROOT = Path(__file__).parents[2]
 # Each of another runtime, or scored in another way. What is not installed here is told, and passes.
-SAMPLE = ("counter", "catch", "openspiel:kuhn_poker", "textarena:TowerOfHanoi-v0")
+SAMPLE = ("counter", "catch", "openspiel:kuhn_poker", "gymnasium:FrozenLake-v1")
 
 
 def test_a_sample_passes_and_makes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -23,6 +40,12 @@ def test_a_sample_passes_and_makes_a_page(tmp_path: Path, monkeypatch: pytest.Mo
     assert rows.keys() == set(SAMPLE)
     assert rows["catch"].startswith("| `catch` |  | Apache-2.0 | `move` | 25 |")
     assert rows["catch"].endswith("| passes |")
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs the PSS of Linux")
+async def test_the_memory_of_an_open_episode_is_that_which_it_holds(tmp_path: Path):
+    (tmp_path / "hoard.py").write_text(HOARD)
+    assert 1.9 < await memory_of(f"{tmp_path}/hoard.py:Hoard") < 2.3
 
 
 def test_the_page_has_what_comes_with_envport():

@@ -109,5 +109,5 @@ async def test_the_checker_says_who_misses_the_docstring():
         reset = Maze.reset
         go = Maze.go
 
-    (finding,) = (await examine(Bare, seeds=(0,), steps=1)).findings
+    (finding,) = (await examine(Bare, seeds=(0,), steps=1, another_process=False)).findings
     assert finding.message == "the class has no docstring; people see it in lists"

@@ -185,7 +185,7 @@ async def test_the_random_policy_draws_from_them(name: str, reward: float | None
 
 
 async def checked(cls: type[Environment]) -> CheckReport:
-    return await examine(defined(cls))
+    return await examine(defined(cls), another_process=False)
 
 
 async def test_the_checker_draws_from_them():
@@ -224,6 +224,6 @@ async def test_the_checker_finds_wrong_ones(cls: type[Environment], complaint: s
 
 @pytest.mark.parametrize("name", ["sudoku", "wordle"])
 async def test_the_built_in_ones_that_refuse_much_say_which_calls_make_sense(name: str):
-    report = await examine(load(name))
+    report = await examine(load(name), another_process=False)
     assert not report.findings
     assert report.rejected < report.sampled / 2

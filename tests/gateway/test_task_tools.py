@@ -245,7 +245,7 @@ class TestChecker:
             def splits(self) -> Any:
                 return {"train": super().splits()["train"]}
 
-        report = check_environment(Good)
+        report = check_environment(Good, another_process=False)
         assert not [finding for finding in report.findings if finding.check == "tools"]
 
     def test_it_reports_tools_that_cannot_be_told(self):

@@ -118,7 +118,7 @@ class Served:
     def __enter__(self) -> Self:
         self._log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            command("serve", "--port", "0", *self._words, fresh=self._fresh),
+            self._command(),
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
@@ -136,6 +136,9 @@ class Served:
         assert found, (self.greeting, self.log)
         self.url = found[1]
         return self
+
+    def _command(self) -> list[str]:
+        return command("serve", "--port", "0", *self._words, fresh=self._fresh)
 
     def __exit__(self, *error: object) -> None:
         try:

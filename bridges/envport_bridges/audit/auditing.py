@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from envport.definition import EnvironmentDefinition
 from envport.environment import Solution
+from envport.errors import InvalidEnvironment
 from envport_bridges.audit import findings
 from envport_bridges.audit.findings import AuditFinding, Floor, PlayerFigures
 from envport_bridges.audit.players import CHEATS, IDLER, RANDOM, REFERENCE, AuditPlayer, follow
@@ -59,7 +60,7 @@ async def audit(
     """Play an environment without skill, and judge what that earns.
 
     Args:
-        definition: The environment.
+        definition: The environment. Its own `cheats` play too.
         episodes: Episodes of each player; fewer if there are fewer tasks.
         most_calls: The most calls of an episode.
         seed: Chooses tasks, and begins the seeds.
@@ -72,6 +73,13 @@ async def audit(
         for player in (IDLER, RANDOM, *CHEATS, *cheats):
             tell(player.name)
             played[player.name] = await room.play(player, starts)
+        tell("the environment's own cheats")
+        own = await _own_cheats(room, starts)
+        if both := own.keys() & played.keys():
+            raise InvalidEnvironment(
+                f"{definition.name}: cheats() has {min(both)!r}, which another player is called; give it another name"
+            )
+        played |= own
         tell(REFERENCE.name)
         solutions, reference = await _reference(room, starts)
         tell("replay")
@@ -100,6 +108,16 @@ async def audit(
             findings.masking(everything),
         ),
     )
+
+
+async def _own_cheats(room: Auditorium, starts: Sequence[Start]) -> dict[str, list[Played]]:
+    """What the cheats earn that the environment itself names, each for the tasks that have it."""
+    played: dict[str, list[Played]] = {}
+    for start in starts:
+        for name, calls in room.cheats(start).items():
+            cheat = AuditPlayer(name, "cheat", follow(Solution(calls)))
+            played.setdefault(name, []).extend(await room.play(cheat, [start]))
+    return played
 
 
 async def _reference(room: Auditorium, starts: Sequence[Start]) -> tuple[dict[str, Solution], list[Played]]:

@@ -24,6 +24,7 @@ from envport.definition import EnvironmentDefinition
 from envport.errors import MissingExtra
 from envport.registry import load
 from envport_bridges.audit.auditing import Audit, audit
+from envport_bridges.audit.memory import memory_of
 from envport_bridges.audit.players import RANDOM
 from envport_bridges.audit.playing import Auditorium
 
@@ -33,6 +34,10 @@ _EPISODES, _CALLS = 10, 300
 _CHECKED_SEEDS, _CHECKED_CALLS = (0, 1), 15
 _MEASURED = 8
 _MOST_TOOLS = 5
+_COLUMNS = (
+    *("environment", "extra", "licence", "tools", "tasks", "opens", "a call", "memory"),
+    *("nobody", "random", "reference", "audit"),
+)
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,7 @@ class CatalogueRow:
         tasks: How many tasks it has.
         opens: Milliseconds that opening an episode takes, in the median.
         step: Milliseconds that a call takes, in the median.
+        memory: MiB that an open episode takes, with all of its processes.
         errors: What breaks the authoring contract.
         audit: Its audit.
     """
@@ -99,6 +105,7 @@ class CatalogueRow:
     tasks: int = 0
     opens: float = 0.0
     step: float = 0.0
+    memory: float = 0.0
     errors: tuple[str, ...] = ()
     audit: Audit | None = None
 
@@ -127,6 +134,7 @@ async def examined(entry: Entry) -> CatalogueRow:
         tasks=sum(definition.num_tasks(split) for split in definition.splits),
         opens=opens,
         step=step,
+        memory=await memory_of(entry.reference),
         errors=tuple(str(finding) for finding in report.findings if finding.level == "error"),
         audit=await audit(definition, episodes=_EPISODES, most_calls=_CALLS),
     )
@@ -146,20 +154,23 @@ def page(rows: Sequence[CatalogueRow]) -> str:
         "# Catalogue",
         "",
         "Made by `make catalogue`, of each scheme a sample. Every environment was checked (`envport check`), and its",
-        "reward audited (`envport audit`). The same task and seed give the same episode. Opening an episode and a",
-        "random call are medians of one machine, in milliseconds: compare them with each other.",
+        "reward audited (`envport audit`). The same task and seed give the same episode, also in another process.",
+        "Opening an episode and a random call are medians of one machine, in milliseconds: compare them with each",
+        "other. Memory is what one more open episode takes, with its processes, in MiB: the difference of PSS over 64",
+        "open episodes, or 8 where each has a process of its own.",
         "",
-        "| environment | extra | licence | tools | tasks | opens | a call | nobody | random | reference | audit |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        f"| {' | '.join(_COLUMNS)} |",
+        "|---" * len(_COLUMNS) + "|",
     ]
     for row in rows:
         name, extra = f"`{row.entry.reference}`", f"`{row.entry.extra}`" if row.entry.extra else ""
         if row.missing:
-            lines.append(f"| {name} | {extra} | {row.entry.licence} | not examined: {row.missing} | | | | | | | |")
+            empty = " |" * (len(_COLUMNS) - 4)
+            lines.append(f"| {name} | {extra} | {row.entry.licence} | not examined: {row.missing} |{empty}")
             continue
         more = f" and {len(row.tools) - _MOST_TOOLS} more" if len(row.tools) > _MOST_TOOLS else ""
         tools = ", ".join(f"`{tool}`" for tool in row.tools[:_MOST_TOOLS]) + more
-        costs = f"{row.opens:.1f} | {row.step:.2f}"
+        costs = f"{row.opens:.1f} | {row.step:.2f} | {max(row.memory, 0.0):.2f}"
         earned = " | ".join(_earned(row.audit, kind) for kind in ("idle", "random", "reference"))
         tasks = f"{row.tasks:,}" if row.tasks else ""
         told = _told(row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
@@ -17,7 +17,7 @@ from envport.definition import EnvironmentDefinition
 from envport.environment import Solution
 from envport.episodes import Episode, Episodes, Found, Limits, OpenRequest
 from envport.errors import EpisodeFailed, EpisodeOver, RequestError
-from envport.types import Choice, LegalCall
+from envport.types import Choice, LegalCall, Task
 from envport_bridges.audit.players import AuditPlayer, Table, follow
 
 __all__ = ["Auditorium", "Played", "Start", "replaying"]
@@ -107,8 +107,14 @@ class Auditorium:
 
     def solution(self, start: Start) -> Solution | None:
         """The reference solution of what is played, if the environment has one."""
-        task = self._definition.task(start.split, start.task) if start.split and start.task is not None else None
-        return self._definition.prototype.reference_solution(task)
+        return self._definition.prototype.reference_solution(self._task(start))
+
+    def cheats(self, start: Start) -> Mapping[str, Sequence[LegalCall]]:
+        """The cheats that the environment names for what is played."""
+        return self._definition.prototype.cheats(self._task(start))
+
+    def _task(self, start: Start) -> Task | None:
+        return self._definition.task(start.split, start.task) if start.split and start.task is not None else None
 
     async def play(self, player: AuditPlayer, starts: Sequence[Start]) -> list[Played]:
         """Play one episode of each, a few side by side."""

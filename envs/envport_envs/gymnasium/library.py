@@ -21,6 +21,8 @@ __all__ = ["gym", "made", "numpy", "registered", "rendering_modes"]
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 _REGISTERING = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid", "ALE/": "ale_py"}
+# ale-py has an extra of its own, because of its licence (GPL-2).
+_EXTRAS = {"minigrid": "gymnasium", "ale_py": "ale"}
 _OWN = {
     "id": "it is what follows gymnasium:",
     "render_mode": "use the option render",
@@ -49,7 +51,7 @@ def registered(name: str) -> Any:
 
     Raises:
         EnvironmentNotFound: There is no such id; the message has the nearest ones.
-        ConfigurationError: The package that registers it is not installed.
+        MissingExtra: The package that registers it is not installed.
     """
     module, _, known = name.rpartition(":")
     if module:
@@ -74,12 +76,7 @@ def _register(name: str, module: str) -> None:
     try:
         import_module(module)
     except ImportError:
-        if module == "minigrid":
-            raise MissingExtra(f"gymnasium:{name}", "gymnasium") from None
-        raise ConfigurationError(
-            f"gymnasium:{name} is an environment of {module.replace('_', '-')}, which no extra installs because of its "
-            f"licence (GPL-2): pip install {module.replace('_', '-')}"
-        ) from None
+        raise MissingExtra(f"gymnasium:{name}", _EXTRAS[module]) from None
 
 
 def _nearest(name: str) -> str:

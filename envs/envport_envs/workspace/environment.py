@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from envport import Environment, PlayerLimits, Solution, Step, Task, TaskSource, ToolError, tool
+from envport.types import LegalCall
+from envport_envs.workspace.cheats import cheats_of
 from envport_envs.workspace.hidden import SECONDS
 from envport_envs.workspace.tasks import KINDS, NUMBERS, exercise_of, splits
 from envport_envs.workspace.terminal import MOST_SHOWN, Terminal
@@ -136,3 +138,7 @@ class WorkspaceEnvironment(Environment):
             return None
         exercise = exercise_of(task.metadata)
         return Solution([("write_file", {"path": exercise.path, "content": exercise.solution}), ("submit", {})])
+
+    def cheats(self, task: Task | None) -> Mapping[str, Sequence[LegalCall]]:
+        """Files that only look right, and what else does not do the task."""
+        return cheats_of(exercise_of(task.metadata)) if task is not None else {}

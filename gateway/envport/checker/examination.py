@@ -15,6 +15,7 @@ import anyio
 import jsonschema
 from mcp.shared.tool_name_validation import validate_tool_name
 
+from envport.checker.replays import check_alone, check_another_process
 from envport.checker.report import CheckReport
 from envport.checker.solved import check_solutions
 from envport.checker.trial import Trial, bounds_of, failure, told
@@ -45,6 +46,7 @@ def check_environment(
     seeds: Sequence[int] = (0, 1, 2),
     steps: int = 30,
     seconds: float | None = CHECK_SECONDS,
+    another_process: bool = True,
 ) -> CheckReport:
     """Check an environment, and raise if it breaks the contract.
 
@@ -55,6 +57,8 @@ def check_environment(
         steps: Number of random calls in each of these episodes.
         seconds: How long the check may take; `None` for no limit. Then it stops, and the report says what was not
             checked. A call that blocks the event loop cannot be stopped: the log says which it is.
+        another_process: Whether episodes are also played again in a process of their own, with other hashes of text. It
+            takes about a second. The report says if it cannot be done, as for a class within a function.
 
     Returns:
         The report, which may hold warnings.
@@ -74,7 +78,7 @@ def check_environment(
         )
 
     with CheckWatch(seconds, stuck=stuck) as watch:
-        report = anyio.run(examine, environment, seeds, steps, watch)
+        report = anyio.run(partial(examine, another_process=another_process), environment, seeds, steps, watch)
     if not report.ok:
         raise InvalidEnvironment(str(report))
     return report
@@ -85,6 +89,8 @@ async def examine(
     seeds: Sequence[int] = (0, 1, 2),
     steps: int = 30,
     watch: CheckWatch | None = None,
+    *,
+    another_process: bool = True,
 ) -> CheckReport:
     """Like `check_environment`, but for a running event loop, and the report contains the errors.
 
@@ -93,18 +99,20 @@ async def examine(
         seeds: As for `check_environment`.
         steps: As for `check_environment`.
         watch: Gets what is being done, and says when to stop; without a limit of time if not given.
+        another_process: As for `check_environment`.
 
     Raises:
         ConfigurationError: There is no such environment, or it cannot be served at all.
     """
-    return await _Examination(watch or CheckWatch(None), seeds, steps).of(environment)
+    return await _Examination(watch or CheckWatch(None), seeds, steps, another_process).of(environment)
 
 
 class _Examination:
-    def __init__(self, watch: CheckWatch, seeds: Sequence[int], steps: int):
+    def __init__(self, watch: CheckWatch, seeds: Sequence[int], steps: int, another_process: bool):
         self._watch = watch
         self._seeds = seeds
         self._steps = steps
+        self._another_process = another_process
         self._tasks: list[Task] = []
 
     async def of(self, environment: str | type[Environment] | EnvironmentDefinition) -> CheckReport:
@@ -132,10 +140,17 @@ class _Examination:
         if not report.ok:
             return
         await self._check_close(spec, report)
+        trials: list[Trial] = []
         for number, seed in enumerate(self._seeds):
             self._watch.stage = f"playing seed {seed} ({number + 1} of {len(self._seeds)})"
-            await Trial(spec, report, self._watch, tasks[number % len(tasks)], seed, self._steps).run()
+            trial = Trial(spec, report, self._watch, tasks[number % len(tasks)], seed, self._steps)
+            await trial.run()
             report.unplayed.remove(seed)
+            trials.append(trial)
+        if report.ok:
+            await check_alone(spec, report, self._watch, [trial.noise for trial in trials])
+        if report.ok and self._another_process:
+            await check_another_process(spec, report, self._watch, [trial.tape for trial in trials])
         if report.ok:
             await check_solutions(spec, report, self._watch, self._tasks or [None])
 

@@ -41,6 +41,9 @@ class CheckReport:
         sampled: How many calls were drawn, each of which several instances played.
         rejected: How many of these the environment answered with a `ToolError`.
         solved: How many tasks had their reference solution played.
+        alone: How many episodes were played again with no other beside them.
+        elsewhere: How many episodes were played again in another process.
+        not_elsewhere: Why none could be; `None` if some were, or it was not asked for.
     """
 
     environment: str
@@ -53,6 +56,9 @@ class CheckReport:
     sampled: int = 0
     rejected: int = 0
     solved: int = 0
+    alone: int = 0
+    elsewhere: int = 0
+    not_elsewhere: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -78,6 +84,8 @@ class CheckReport:
         where = f"in {step}, after {running:.0f} s of it" if running >= 1 else f"before {step}"
         seeds, were = ("seeds", "were") if len(self.unplayed) > 1 else ("seed", "was")
         unplayed = f"{seeds} {', '.join(map(str, self.unplayed))} {were} not played to the end"
+        if not self.unplayed:
+            unplayed = "not everything was played again, or solved"
         message = f"stopped after {limit:g} s, {where}: {unplayed if self.sampled else 'nothing was played'}"
         if running > limit / 2:
             self.error("coverage", f"{message}. It hangs, or needs more time")

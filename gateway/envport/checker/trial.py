@@ -15,6 +15,7 @@ from mcp_types import ContentBlock
 from pydantic import TypeAdapter, ValidationError
 
 from envport.checker.report import CheckReport
+from envport.checker.tape import Tape, shown
 from envport.checker.watch import CheckWatch, OutOfTime
 from envport.definition import EnvironmentDefinition
 from envport.environment import Environment
@@ -47,6 +48,10 @@ class Trial:
         task: The task; `None` if there are none.
         seed: The seed.
         steps: Number of calls that each instance gets.
+
+    Attributes:
+        tape: The episode of the first instance.
+        noise: The episode of the third instance.
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class Trial:
         self._task = task
         self._seed = seed
         self._steps = steps
+        self.tape, self.noise = Tape(task, seed), Tape(task, seed + 1)
         self._rng = Random(seed)
         self._tools = spec.toolset_for(task).tools
         self._samplers = {name: ArgumentSampler(tool.input_schema) for name, tool in self._tools.items()}
@@ -117,13 +123,15 @@ class Trial:
         if seen[0] != seen[2]:
             self._differs("the first observation", seen[0], seen[2])
             return False
+        self.tape.opening, self.noise.opening = shown(seen[0]), shown(seen[1])
         return True
 
     async def _score(self, worker: Worker) -> None:
         if self._spec.cls.score is Environment.score:
             return
         try:
-            await self._watch.within("score()", worker.score)
+            self.tape.score = await self._watch.within("score()", worker.score)
+            self.tape.scored = True
         except OutOfTime:
             raise
         except Exception as error:
@@ -149,8 +157,10 @@ class Trial:
             return False
         one = await self._call(first, name, arguments)
         # Where the first has broken, the others would hang or break in the same way.
-        if one is None or await self._call(noise, name, arguments) is None:
+        if one is None or (between := await self._call(noise, name, arguments)) is None:
             return False
+        self.tape.calls.append((name, arguments, shown(one)))
+        self.noise.calls.append((name, arguments, shown(between)))
         two = await self._call(second, name, arguments)
         if two is None:
             return False

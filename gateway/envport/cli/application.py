@@ -68,6 +68,7 @@ _COMMANDS = {
     "open": ("envport.cli.opening:open_episode", _PLAY),
     "init": ("envport.cli.init:init", _WRITE),
     "check": ("envport.cli.check:check", _WRITE),
+    "build": ("envport.cli.build:build", _WRITE),
     "bench": ("envport.bench.command:bench", _WRITE),
     "version": ("envport.cli.application:version", _WRITE),
 }

@@ -71,6 +71,12 @@ def _tell(report: CheckReport) -> int:
     if not report.ok:
         console.error(f"{report.environment} breaks the authoring contract ({played})")
         return 1
+    if report.not_elsewhere is not None:
+        console.line(f"Not played in another process: {report.not_elsewhere}", "yellow")
+    if report.elsewhere:
+        console.line(f"{_episodes(report.elsewhere)} gave the same in another process, with other hashes of text.")
+    if report.alone:
+        console.line(f"{_episodes(report.alone)} gave the same alone as beside others, and left nothing behind.")
     if report.limits_kept_by is not None:
         console.line(f"Limits on memory, processes and CPU time are kept by {report.limits_kept_by}.")
     if report.solved:
@@ -78,6 +84,10 @@ def _tell(report: CheckReport) -> int:
         console.line(f"Reference solutions and doing nothing earn what they have to, in {tasks}.")
     console.line(f"{report.environment} keeps the authoring contract ({played}).", "green")
     return 0
+
+
+def _episodes(number: int) -> str:
+    return "1 episode" if number == 1 else f"{number} episodes"
 
 
 def _leave(code: int) -> NoReturn:

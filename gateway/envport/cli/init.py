@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import keyword
 import re
 import sys
@@ -17,6 +18,7 @@ import typer
 from envport.classes import installed
 from envport.cli import console
 from envport.cli.attachment import envport_command
+from envport.cli.building.container import SANDBOX_PACKAGES, Container
 from envport.errors import ConfigurationError
 
 __all__ = ["init"]
@@ -26,6 +28,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _LEFT_BY_TOOLS = re.compile(r"\..*_cache")
 # The other folder of every package.
 _TAKEN = ("tests",)
+_PORT = 8000
 
 
 class ProjectKind(Enum):
@@ -43,10 +46,14 @@ class _Template:
     Attributes:
         folder: Where the files are.
         package: The name of their package.
+        copied: The files that its container needs, beside the package.
+        packages: The Debian packages that its container needs.
     """
 
     folder: Path
     package: str
+    copied: tuple[str, ...] = ()
+    packages: tuple[str, ...] = SANDBOX_PACKAGES
 
     def files(self, name: str) -> Iterator[tuple[str, str]]:
         """The path and the text of each file, under another name."""
@@ -58,11 +65,30 @@ class _Template:
                 texts = (where.as_posix(), path.read_text("utf-8"))
                 renamed = [names.sub(lambda found: new[found[0]], text) for text in texts]
                 yield renamed[0], renamed[1]
+        yield "Dockerfile", self._container(name).dockerfile()
+
+    def _container(self, name: str) -> Container:
+        copied = " ".join(("pyproject.toml", "README.md", *self.copied, "*.whl"))
+        return Container(
+            _PORT,
+            (
+                "# Wheels beside this file are found too, such as one of envport itself.",
+                f"COPY {copied} ./",
+                f"COPY {name} {name}",
+                "RUN pip install --no-cache-dir --find-links . .",
+            ),
+            (
+                f"ENTRYPOINT {json.dumps(['envport', 'serve', name, '--host', '0.0.0.0'])}",
+                "# The name that clients call it by; arguments of docker run replace it.",
+                'CMD ["--allowed-host", "localhost"]',
+            ),
+            self.packages,
+        )
 
 
 _KINDS = {
-    ProjectKind.GAME: _Template(_TEMPLATES / "game", "my_game"),
-    ProjectKind.MCP: _Template(_TEMPLATES / "mcp", "my_server"),
+    ProjectKind.GAME: _Template(_TEMPLATES / "game", "my_game", packages=()),
+    ProjectKind.MCP: _Template(_TEMPLATES / "mcp", "my_server", ("envport.toml", "tasks.toml")),
     ProjectKind.WORKSPACE: _Template(_TEMPLATES / "workspace", "my_workspace"),
 }
 

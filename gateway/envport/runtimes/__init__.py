@@ -12,7 +12,7 @@ from envport.runtimes.base import (
     reward_of,
 )
 from envport.runtimes.local import SCORING, InlineRuntime, ThreadRuntime, overdue
-from envport.runtimes.selection import kind_for, limits_kept_by, runtime_for
+from envport.runtimes.selection import in_another_process, kind_for, limits_kept_by, runtime_for
 
 __all__ = [
     "SCORING",
@@ -26,6 +26,7 @@ __all__ = [
     "ThreadRuntime",
     "Worker",
     "contained",
+    "in_another_process",
     "kind_for",
     "limits_kept_by",
     "overdue",

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import IO, Any
@@ -44,12 +45,13 @@ class ForkServer:
 
     Args:
         spec: The environment.
+        variables: Environment variables that the zygote has beside those of this process.
 
     Raises:
         ConfigurationError: The environment cannot run in its own process on this system.
     """
 
-    def __init__(self, spec: EnvironmentDefinition):
+    def __init__(self, spec: EnvironmentDefinition, variables: Mapping[str, str]):
         self.spec = spec
         self.alive = True
         self.base_memory = 0
@@ -61,7 +63,7 @@ class ForkServer:
         self._turn = asyncio.Semaphore(_FORKS_AT_ONCE)
         self._origin = Origin.of(spec)
         self._sandbox = SandboxPlan.of(spec, self._origin) if spec.cls.sandbox else None
-        self._sock, self._zygote = _start(spec)
+        self._sock, self._zygote = _start(spec, variables)
         self._loop.add_reader(self._sock.fileno(), self._read)
 
     @property
@@ -251,10 +253,11 @@ def _unmade(why: str) -> WorkerLost:
     return WorkerLost(f"The environment's process could not be made: {why}.", fault="infrastructure")
 
 
-def _start(spec: EnvironmentDefinition) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _start(spec: EnvironmentDefinition, variables: Mapping[str, str]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     # The environment must not see the gateway's tokens and keys.
     environ = sandbox_variables(spec.cls, os.environ) if spec.cls.sandbox else without_secrets(os.environ)
     environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in sys.path)
+    environ |= variables
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # A new session keeps terminal signals away: they end the gateway, and the gateway then ends the zygote.
     with theirs, ExitStack() as on_error:

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, cast
 
 import anyio.to_thread
@@ -34,9 +35,14 @@ class EnvironmentBroke(Exception):
 
 
 class ProcessRuntime:
-    """Runs every episode in its own process, forked from one that has loaded the environment (Linux)."""
+    """Runs every episode in its own process, forked from one that has loaded the environment (Linux).
 
-    def __init__(self) -> None:
+    Args:
+        variables: Environment variables that these processes have beside those of this one.
+    """
+
+    def __init__(self, variables: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._variables = variables
         self._servers: dict[int, asyncio.Task[ForkServer]] = {}
         self._watchdog = Watchdog()
         self._prepared = PreparedEnvironments()
@@ -136,7 +142,7 @@ class ProcessRuntime:
         if before is not None and not before.cancelled() and before.exception() is None:
             await before.result().stop()
         prepared = await self._prepared.value(spec)
-        server = ForkServer(spec)
+        server = ForkServer(spec, self._variables)
         try:
             await server.load(prepared)
         except BaseException:

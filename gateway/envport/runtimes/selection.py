@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from envport.definition import EnvironmentDefinition
 from envport.environment import RuntimeKind
@@ -10,7 +11,9 @@ from envport.errors import ConfigurationError
 from envport.runtimes.base import Runtime
 from envport.runtimes.local import InlineRuntime, ThreadRuntime
 
-__all__ = ["kind_for", "limits_kept_by", "runtime_for"]
+__all__ = ["in_another_process", "kind_for", "limits_kept_by", "runtime_for"]
+
+_HASH_SEED = "PYTHONHASHSEED"
 
 
 def runtime_for(kind: RuntimeKind) -> Runtime:
@@ -20,13 +23,27 @@ def runtime_for(kind: RuntimeKind) -> Runtime:
         ConfigurationError: This system cannot run it.
     """
     if kind == "process":
-        if not hasattr(os, "pidfd_open"):
-            raise ConfigurationError("the runtime 'process' needs Linux 5.3 or newer")
-        # Import late: the module needs parts of Python that only Linux has.
-        from envport.runtimes.process import ProcessRuntime
-
-        return ProcessRuntime()
+        return _processes({})
     return InlineRuntime() if kind == "inline" else ThreadRuntime()
+
+
+def in_another_process() -> Runtime:
+    """A runtime in processes of their own, in which the hashes of text are others than here.
+
+    Raises:
+        ConfigurationError: This system cannot run it.
+    """
+    seed = "1" if os.environ.get(_HASH_SEED) != "1" else "2"
+    return _processes({_HASH_SEED: seed})
+
+
+def _processes(variables: Mapping[str, str]) -> Runtime:
+    if not hasattr(os, "pidfd_open"):
+        raise ConfigurationError("the runtime 'process' needs Linux 5.3 or newer")
+    # Import late: the module needs parts of Python that only Linux has.
+    from envport.runtimes.process import ProcessRuntime
+
+    return ProcessRuntime(variables)
 
 
 def limits_kept_by(kind: RuntimeKind) -> str | None:
