@@ -11,7 +11,7 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from envport.access import Access, HostPolicy, Principal
 from envport.access import Scope as AccessScope
@@ -23,6 +23,7 @@ from envport.errors import ConfigurationError, PermissionDenied, Unauthenticated
 from envport.http.problems import problem
 from envport.http.routes import METRICS, PRINCIPAL_KEY, PROBES, ControlPlane, control_plane
 from envport.http.welcome import WELCOME, refused
+from envport.mcp.bodies import WholeBody
 from envport.mcp.surface import EPISODE_HEADER, Endpoint, McpSurface
 from envport.metrics import Metrics
 from envport.surfaces import MAX_BODY, MountedSurfaces, SurfaceFactory
@@ -56,6 +57,7 @@ class Gateway:
             `runtime`.
         surfaces: Further surfaces by name; see `envport.surfaces`.
         changing: Whether `replace` may be called.
+        sdk_only: Whether the MCP SDK answers every message. By default, the gateway answers the frequent ones itself.
 
     Raises:
         ConfigurationError: Two environments have the same name, one cannot be served, there is no environment, or a
@@ -76,6 +78,7 @@ class Gateway:
         table: EpisodeTable | None = None,
         surfaces: Mapping[str, SurfaceFactory] | None = None,
         changing: bool = False,
+        sdk_only: bool = False,
     ):
         self.access = access or Access()
         self._hosts = hosts or HostPolicy.for_binding("127.0.0.1")
@@ -87,7 +90,7 @@ class Gateway:
             )
         self.table: EpisodeTable = WatchedTable(table, self._metrics.observer, clock)
         self._episodes = episodes
-        self._mcp = McpSurface(self.table, changing=changing)
+        self._mcp = McpSurface(self.table, changing=changing, sdk_only=sdk_only)
         self._metrics.look_at(self.table, episodes, lambda: self._mcp.sessions)
         self._plane = ControlPlane(self.table, self.access, self._metrics, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), MAX_BODY)
@@ -185,7 +188,7 @@ class Gateway:
         self, endpoint: Endpoint | None, principal: Principal, scope: Scope, receive: Receive, send: Send
     ) -> None:
         if scope["method"] == "POST":
-            whole = await _received(receive)
+            whole = await WholeBody.read(receive, MAX_BODY)
             if whole is None:
                 return
             receive = whole
@@ -224,28 +227,6 @@ class Gateway:
             await send({"type": f"lifespan.{'shutdown' if started else 'startup'}.failed", "message": "see the log"})
             raise
         await send({"type": "lifespan.shutdown.complete"})
-
-
-async def _received(receive: Receive) -> Receive | None:
-    """Wait for the body of a request, and return a channel that gives it again; `None` if the client left before.
-
-    Both surfaces take a client that leaves within its body for an error of their own, and log a traceback.
-    """
-    messages = [await receive()]
-    size = len(messages[0].get("body", b""))
-    # A body that is too large is passed on, to be refused.
-    while messages[-1].get("more_body", False) and size <= MAX_BODY:
-        messages.append(await receive())
-        size += len(messages[-1].get("body", b""))
-    if messages[-1]["type"] == "http.disconnect":
-        return None
-    left = iter(messages)
-
-    async def again() -> Message:
-        message = next(left, None)
-        return message if message is not None else await receive()
-
-    return again
 
 
 def _by_name(environments: Iterable[EnvironmentDefinition]) -> dict[str, EnvironmentDefinition]:

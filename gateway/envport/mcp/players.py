@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,16 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from envport.access import Principal
 from envport.episodes import EpisodeTable, Found, Opening, OpenRequest
 
-__all__ = ["PLAYER_KEY", "FixedEpisode", "Player", "PlayerOf", "SessionEpisodes", "player_of_request"]
+__all__ = [
+    "PLAYER_KEY",
+    "FixedEpisode",
+    "Player",
+    "PlayerOf",
+    "SessionEpisodes",
+    "ToolRequest",
+    "player_of_request",
+    "player_with_session",
+]
 
 PLAYER_KEY = "envport.player"
 """Where the HTTP surface puts the `Player` into the ASGI scope."""
@@ -41,14 +50,36 @@ class Player:
 PlayerOf = Callable[[ServerRequestContext[Any, Any]], Player]
 
 
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """What a server has to know of a request that calls a tool.
+
+    Attributes:
+        player: Its caller.
+        meta: Its `_meta`.
+        receive: The ASGI receive channel of the request, whose body has been read; `None` if it came over stdio.
+        report: Sends progress to the caller; `None` if the way that the request took has none.
+    """
+
+    player: Player
+    meta: Mapping[str, Any]
+    receive: Callable[[], Awaitable[Any]] | None = None
+    report: Callable[[float, float | None, str | None], Awaitable[None]] | None = None
+
+
 def player_of_request(ctx: ServerRequestContext[Any, Any]) -> Player:
     """The player that the HTTP surface put into the request's scope."""
     request = ctx.request
     assert request is not None
     player: Player = request.scope[PLAYER_KEY]
-    if player.episode is None and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-        return Player(player.principal, None, request.headers.get(_SESSION_HEADER))
+    if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return player_with_session(player, request.headers.get(_SESSION_HEADER))
     return player
+
+
+def player_with_session(player: Player, session: str | None) -> Player:
+    """The player of a request of the handshake era, whose session may remember an episode."""
+    return player if player.episode is not None else Player(player.principal, None, session)
 
 
 class SessionEpisodes:
