@@ -86,6 +86,7 @@ class Settings:
             are cancelled. After twice this time, the process ends without the calls that could not be cancelled.
         end_with_input: Whether the gateway stops when standard input ends.
         reload: Whether environments may be replaced while it serves.
+        sdk_only: Whether the MCP SDK answers every message; see `Gateway`.
     """
 
     host: str = "127.0.0.1"
@@ -103,6 +104,7 @@ class Settings:
     shutdown_seconds: int = 5
     end_with_input: bool = False
     reload: bool = False
+    sdk_only: bool = False
 
     def access(self, environ: Mapping[str, str]) -> Access:
         """Load the tokens, and check that a gateway without tokens is not exposed.
@@ -187,6 +189,7 @@ class Service:
             table=table,
             surfaces=installed_surfaces(),
             changing=settings.reload,
+            sdk_only=settings.sdk_only,
         )
         self._table = self.gateway.table
         self._socket = _bind(settings.host, settings.port)

@@ -2,7 +2,7 @@
 
 from envport.episodes.admission import Admission
 from envport.episodes.base import EpisodeTable, Found, Opening
-from envport.episodes.callers import while_connected
+from envport.episodes.callers import Leaving, while_connected
 from envport.episodes.catalogue import environment_info, task_page
 from envport.episodes.episode import Episode
 from envport.episodes.faults import whose
@@ -22,6 +22,7 @@ __all__ = [
     "EpisodeTable",
     "Episodes",
     "Found",
+    "Leaving",
     "Limits",
     "OpenRequest",
     "Opening",

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp_types import INTERNAL_ERROR, SERVER_INFO_META_KEY
 from pydantic_core import to_json
 from starlette.types import Message, Receive, Send
 
-from envport.errors import UnknownTool
+from envport.episodes import Leaving
+from envport.errors import CallerLeft, UnknownTool
 from envport.mcp.plain import PlainHeaders, PlainMessage
 from envport.mcp.players import Player, ToolRequest, player_with_session
 from envport.mcp.servers import EnvironmentServer
@@ -23,6 +25,8 @@ __all__ = ["DirectAnswers"]
 
 logger = logging.getLogger(__name__)
 
+_BROKEN = to_json({"code": INTERNAL_ERROR, "message": "Internal server error"})
+_CANCELLED = to_json({"code": REQUEST_CANCELLED, "message": "Request cancelled"})
 _CONTENT_TYPE = (b"content-type", b"application/json")
 
 
@@ -47,7 +51,7 @@ class DirectAnswers:
         player: Player,
         receive: Receive,
         send: Send,
-        session: str | None = None,
+        leaving: Leaving | None = None,
     ) -> bool:
         """Answer a message, and return true; or return false if the SDK has to do it.
 
@@ -57,17 +61,20 @@ class DirectAnswers:
             player: The caller.
             receive: The ASGI receive channel, whose body has been read.
             send: The ASGI send channel.
-            session: Id of the session that the message is of.
+            leaving: What a cancellation of the message is said to, if it is of a session.
         """
         # The SDK makes spans of its own.
         if traced():
             return False
-        body = self._listing(message) if message.tool is None else await self._call(headers, message, player, receive)
+        if message.tool is None:
+            body = self._listing(message)
+        else:
+            body = await self._call(headers, message, player, receive, leaving)
         if body is None:
             return False
         fields = [_CONTENT_TYPE, (b"content-length", b"%d" % len(body))]
-        if session is not None:
-            fields.append((b"mcp-session-id", session.encode("latin-1")))
+        if leaving is not None and headers.session is not None:
+            fields.append((b"mcp-session-id", headers.session.encode("latin-1")))
         start: Message = {"type": "http.response.start", "status": 200, "headers": fields}
         await send(start)
         await send({"type": "http.response.body", "body": body})
@@ -78,7 +85,12 @@ class DirectAnswers:
         return _written(message, b"result", listing) if listing is not None else None
 
     async def _call(
-        self, headers: PlainHeaders, message: PlainMessage, player: Player, receive: Receive
+        self,
+        headers: PlainHeaders,
+        message: PlainMessage,
+        player: Player,
+        receive: Receive,
+        leaving: Leaving | None,
     ) -> bytes | None:
         tool = message.tool
         assert tool is not None
@@ -87,14 +99,17 @@ class DirectAnswers:
         if not headers.modern:
             player = player_with_session(player, headers.session)
         try:
-            result = await self._server.call(ToolRequest(player, message.meta, receive), tool, message.arguments)
+            request = ToolRequest(player, message.meta, receive, leaving=leaving)
+            result = await self._server.call(request, tool, message.arguments)
+            if leaving is not None and leaving.said and result["_meta"].get("envport/error") == CallerLeft.code:
+                return _written(message, b"error", _CANCELLED)
             return _written(message, b"result", to_json(self._of_era(result, modern=headers.modern)))
         except UnknownTool:
             # Nothing has been played.
             return None
         except Exception:
             logger.exception("a tool call could not be answered")
-            return _written(message, b"error", to_json({"code": INTERNAL_ERROR, "message": "Internal server error"}))
+            return _written(message, b"error", _BROKEN)
 
     def _of_era(self, result: dict[str, Any], *, modern: bool) -> dict[str, Any]:
         if modern:

@@ -20,7 +20,7 @@ from starlette.requests import Request
 
 from envport.mcp.progress import PROGRESS_TOKEN
 
-__all__ = ["PlainHeaders", "PlainMessage"]
+__all__ = ["PlainHeaders", "PlainMessage", "cancelled_request"]
 
 _MODERN = b"2026-07-28"
 # These two write a result in the same way. Older ones leave parts of it out, which is the SDK's to do.
@@ -123,6 +123,18 @@ class PlainMessage:
         if headers.modern and (headers.name != name or name.startswith(_WRAPPED_NAME)):
             return None
         return cls(number, name, arguments, meta)
+
+
+def cancelled_request(body: bytes) -> int | str | None:
+    """The id of the request that a message cancels; `None` if it cancels none."""
+    try:
+        message = _object(from_json(body))
+    except ValueError:
+        return None
+    if message is None or message.get("method") != "notifications/cancelled":
+        return None
+    number = (_object(message.get("params")) or _NOTHING).get("requestId")
+    return number if type(number) is int or type(number) is str else None
 
 
 _NOTHING: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from envport.access import Principal
-from envport.episodes import EpisodeTable, Found, Opening, OpenRequest
+from envport.episodes import EpisodeTable, Found, Leaving, Opening, OpenRequest
 
 __all__ = [
     "PLAYER_KEY",
@@ -59,12 +59,14 @@ class ToolRequest:
         meta: Its `_meta`.
         receive: The ASGI receive channel of the request, whose body has been read; `None` if it came over stdio.
         report: Sends progress to the caller; `None` if the way that the request took has none.
+        leaving: Lets a cancellation reach it that comes in another request.
     """
 
     player: Player
     meta: Mapping[str, Any]
     receive: Callable[[], Awaitable[Any]] | None = None
     report: Callable[[float, float | None, str | None], Awaitable[None]] | None = None
+    leaving: Leaving | None = None
 
 
 def player_of_request(ctx: ServerRequestContext[Any, Any]) -> Player:

@@ -348,7 +348,10 @@ class SharedServer(EnvironmentServer):
         name = player.principal.name
         asked = OpenRequest(self._spec.name, name, Choice(**arguments))
         opening = await while_connected(
-            request.receive, partial(self._table.open, asked), lambda unread: self._table.close(unread.handle, name)
+            request.receive,
+            partial(self._table.open, asked),
+            lambda unread: self._table.close(unread.handle, name),
+            request.leaving,
         )
         self._sessions.remember(player.session, opening.handle)
         return opening

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -19,6 +19,8 @@ import anyio
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from envport.episodes import Leaving
 
 __all__ = ["Sessions", "refusal"]
 
@@ -39,6 +41,7 @@ class _Session:
     requests: int = 0
     last_used: float = 0.0
     begun: bool = False
+    running: dict[int | str, Leaving] = field(default_factory=dict[int | str, Leaving])
 
 
 class Sessions:
@@ -76,28 +79,41 @@ class Sessions:
                     await _end(key, session)
 
     @contextmanager
-    def using(self, principal: str, named: str, app: ASGIApp) -> Generator[bool]:
+    def using(self, principal: str, named: str, app: ASGIApp, number: int | str) -> Generator[Leaving | None]:
         """Use a session for a message that is answered without the SDK.
 
         Args:
             principal: Name of the principal of the message.
             named: Id of the session.
             app: The server that the message is for.
+            number: Id of the message.
 
         Yields:
-            Whether it is a session of the principal at this server.
+            What a cancellation of the message is said to; `None` if the principal has no such session at this server.
         """
-        key = named.encode("latin-1")
-        known = self._known.get(principal)
-        session = known.get(key) if known is not None else None
-        if known is None or session is None or session.app is not app or not session.begun:
-            yield False
+        session = self._named(principal, named)
+        if session is None or session.app is not app or not session.begun:
+            yield None
             return
         session.requests += 1
+        leaving = session.running[number] = Leaving()
         try:
-            yield True
+            yield leaving
         finally:
-            self._used(known, key, session)
+            session.running.pop(number, None)
+            self._used(principal, named.encode("latin-1"), session)
+
+    def cancel(self, principal: str, named: str, number: int | str) -> None:
+        """Cancel a message that is being answered without the SDK.
+
+        Args:
+            principal: Name of the principal that asks for it.
+            named: Id of its session.
+            number: Id of the message.
+        """
+        session = self._named(principal, named)
+        if session is not None and (leaving := session.running.get(number)) is not None:
+            leaving.say()
 
     def at_which(self, principal: str, named: str | None) -> ASGIApp | None:
         """The server at which a session was opened; `None` if it is unknown.
@@ -106,8 +122,7 @@ class Sessions:
             principal: Name of the session's principal.
             named: Id of the session.
         """
-        known = self._known.get(principal)
-        session = known.get(named.encode("latin-1")) if known is not None and named is not None else None
+        session = self._named(principal, named) if named is not None else None
         return session.app if session is not None else None
 
     async def serve(self, principal: str, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,12 +148,16 @@ class Sessions:
         else:
             await self._use(principal, named, app, scope, receive, send)
 
+    def _named(self, principal: str, named: str) -> _Session | None:
+        known = self._known.get(principal)
+        return known.get(named.encode("latin-1")) if known is not None else None
+
     async def _use(
         self, principal: str, named: bytes, app: ASGIApp, scope: Scope, receive: Receive, send: Send
     ) -> None:
         known = self._known.get(principal)
         session = known.get(named) if known is not None else None
-        if known is None or session is None:
+        if session is None:
             await app(scope, receive, send)
             return
         session.requests += 1
@@ -147,15 +166,16 @@ class Sessions:
         try:
             await app(scope, receive, send)
         finally:
-            self._used(known, named, session)
+            self._used(principal, named, session)
             if scope["method"] == "DELETE":
                 self._forget(principal, named)
 
-    def _used(self, known: OrderedDict[bytes, _Session], named: bytes, session: _Session) -> None:
+    def _used(self, principal: str, key: bytes, session: _Session) -> None:
         session.requests -= 1
         session.last_used = time.monotonic()
-        if named in known:
-            known.move_to_end(named)
+        known = self._known.get(principal)
+        if known is not None and key in known:
+            known.move_to_end(key)
 
     async def _open(self, principal: str, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         # Take the place before anything is awaited, under a name that is no session's.

@@ -28,7 +28,7 @@ from envport.errors import UnknownEpisode
 from envport.mcp.bodies import WholeBody
 from envport.mcp.direct import DirectAnswers
 from envport.mcp.exact import SameBytes
-from envport.mcp.plain import PlainHeaders, PlainMessage
+from envport.mcp.plain import PlainHeaders, PlainMessage, cancelled_request
 from envport.mcp.players import PLAYER_KEY, Player, player_of_request
 from envport.mcp.servers import EnvironmentServer, EpisodeServer, GoneServer, SharedServer
 from envport.mcp.sessions import Sessions, refusal
@@ -271,15 +271,21 @@ class McpSurface:
         if self._sdk_only or not isinstance(receive, WholeBody) or receive.body is None:
             return False
         headers = PlainHeaders.of(scope["headers"])
-        if headers is None or (message := PlainMessage.of(headers, receive.body)) is None:
+        if headers is None:
             return False
-        if headers.modern or served.stateless:
+        message = PlainMessage.of(headers, receive.body)
+        of_a_session = not headers.modern and not served.stateless
+        if message is not None and not of_a_session:
             return await served.direct.answer(headers, message, player, receive, send)
-        if headers.session is None:
+        session, principal = headers.session, player.principal.name
+        if session is None or not of_a_session:
             return False
-        session = headers.session
-        with self._sessions.using(player.principal.name, session, served) as known:
-            return known and await served.direct.answer(headers, message, player, receive, send, session)
+        if message is None:
+            if (number := cancelled_request(receive.body)) is not None:
+                self._sessions.cancel(principal, session, number)
+            return False
+        with self._sessions.using(principal, session, served, message.id) as leaving:
+            return leaving is not None and await served.direct.answer(headers, message, player, receive, send, leaving)
 
     def _at(self, name: str, principal: Principal, scope: Scope) -> _Served:
         """The server of an environment's address, which for a session is the one that opened it."""
