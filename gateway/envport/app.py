@@ -174,7 +174,7 @@ class Gateway:
             return
         token = principal_at_hand.set(principal.name)
         try:
-            with caller_joined(scope["headers"]):
+            with caller_joined(scope):
                 if surface is not None:
                     await self._surfaces.handle(surface, principal, scope, receive, send)
                 elif scope["type"] == "websocket":
@@ -252,8 +252,14 @@ def _gate_headers(scope: Scope) -> dict[str, str] | None:
     Strips white space around all values, because one HTTP parser leaves it in.
     """
     raw: list[tuple[bytes, bytes]] = scope["headers"]
-    if any(value[:1] in _BLANKS or value[-1:] in _BLANKS for _, value in raw):
-        scope["headers"] = raw = [(name, value.strip(b" \t")) for name, value in raw]
-    found = [(_GATE_HEADERS[name], value.decode("latin-1")) for name, value in raw if name in _GATE_HEADERS]
-    headers = dict(found)
-    return headers if len(headers) == len(found) else None
+    found: dict[str, str] = {}
+    blanks = False
+    for name, value in raw:
+        blanks = blanks or value[:1] in _BLANKS or value[-1:] in _BLANKS
+        if (known := _GATE_HEADERS.get(name)) is not None:
+            if known in found:
+                return None
+            found[known] = value.decode("latin-1").strip(" \t")
+    if blanks:
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in raw]
+    return found

@@ -145,7 +145,8 @@ class Turn:
 
     def __init__(self, wait_seconds: float):
         self._wait_seconds = wait_seconds
-        self._lock = anyio.Lock(fast_acquire=True)
+        self._lock = asyncio.Lock()
+        self._queued = 0
         # The call that has the turn: its tool, its id and its caller.
         self._running: tuple[str, str | None, _Caller | None] | None = None
         self._waiting: set[anyio.CancelScope] = set()
@@ -153,10 +154,23 @@ class Turn:
     @property
     def waiting(self) -> int:
         """How many operations wait for their turn."""
-        return self._lock.statistics().tasks_waiting
+        return self._queued
+
+    @property
+    def free(self) -> bool:
+        """Whether a call would get its turn at once."""
+        # Between two turns the lock is free, but promised to the first that waits.
+        return not (self._lock.locked() or self._queued)
 
     async def __aenter__(self) -> None:
-        await self._lock.acquire()
+        await self._acquire()
+
+    async def _acquire(self) -> None:
+        self._queued += 1
+        try:
+            await self._lock.acquire()
+        finally:
+            self._queued -= 1
 
     async def __aexit__(self, *_: object) -> None:
         self._lock.release()
@@ -171,9 +185,9 @@ class Turn:
         Raises:
             EpisodeBusy: The caller of the running call has left, and the call did not end in time.
         """
-        try:
-            self._lock.acquire_nowait()
-        except anyio.WouldBlock:
+        if self.free:
+            await self._lock.acquire()
+        else:
             await self._wait(call_id)
         caller = _caller_at_hand.get()
         self._running = (tool, call_id, caller)
@@ -193,14 +207,14 @@ class Turn:
         running = self._running
         if running is not None and call_id is not None and running[1] == call_id:
             # The same call, sent again: it waits for the answer.
-            await self._lock.acquire()
+            await self._acquire()
             return
         with anyio.CancelScope() as scope:
             self._waiting.add(scope)
             if running is not None and running[2] is not None and running[2].left:
                 self._limit(scope)
             try:
-                await self._lock.acquire()
+                await self._acquire()
                 return
             finally:
                 self._waiting.discard(scope)

@@ -19,7 +19,6 @@ from envport.errors import CallerLeft, UnknownTool
 from envport.mcp.plain import PlainHeaders, PlainMessage
 from envport.mcp.players import Player, ToolRequest, player_with_session
 from envport.mcp.servers import EnvironmentServer
-from envport.telemetry.tracing import traced
 
 __all__ = ["DirectAnswers"]
 
@@ -63,9 +62,6 @@ class DirectAnswers:
             send: The ASGI send channel.
             leaving: What a cancellation of the message is said to, if it is of a session.
         """
-        # The SDK makes spans of its own.
-        if traced():
-            return False
         if message.tool is None:
             body = self._listing(message)
         else:

@@ -7,9 +7,8 @@ SDK: what is malformed, asks for progress, or uses a rarer part of the protocol.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from mcp.server.streamable_http import check_accept_headers
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
@@ -34,8 +33,7 @@ _WRAPPED_NAME = "=?base64?"
 _READ = frozenset({b"accept", b"content-type", b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-session-id"})
 
 
-@dataclass(frozen=True, slots=True)
-class PlainHeaders:
+class PlainHeaders(NamedTuple):
     """What the headers of a request say about its message.
 
     Attributes:
@@ -76,8 +74,7 @@ class PlainHeaders:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PlainMessage:
+class PlainMessage(NamedTuple):
     """A message in its plain form.
 
     Attributes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from mcp.server.context import ServerRequestContext
@@ -31,8 +30,7 @@ PLAYER_KEY = "envport.player"
 _SESSION_HEADER = "mcp-session-id"
 
 
-@dataclass(frozen=True, slots=True)
-class Player:
+class Player(NamedTuple):
     """The caller of a request.
 
     Attributes:
@@ -50,8 +48,7 @@ class Player:
 PlayerOf = Callable[[ServerRequestContext[Any, Any]], Player]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRequest:
+class ToolRequest(NamedTuple):
     """What a server has to know of a request that calls a tool.
 
     Attributes:

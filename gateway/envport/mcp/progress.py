@@ -36,6 +36,8 @@ async def playing(
         CallerLeft: The client disconnected. If the call had begun, it was finished and recorded.
         EnvportError: Any error that the call raised.
     """
+    if table.at_once(found):
+        return await _playing(request, table, found, tool, arguments)
     work = partial(_playing, request, table, found, tool, arguments)
     return await while_connected(request.receive, work, leaving=request.leaving)
 

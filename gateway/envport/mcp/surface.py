@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -32,6 +33,7 @@ from envport.mcp.plain import PlainHeaders, PlainMessage, cancelled_request
 from envport.mcp.players import PLAYER_KEY, Player, player_of_request
 from envport.mcp.servers import EnvironmentServer, EpisodeServer, GoneServer, SharedServer
 from envport.mcp.sessions import Sessions, refusal
+from envport.telemetry.tracing import TRACED_KEY
 
 __all__ = ["EPISODE_HEADER", "Endpoint", "McpSurface"]
 
@@ -42,8 +44,7 @@ _ENDPOINT = re.compile(r"/(?:episodes/(?P<episode>[^/]+)/|environments/(?P<envir
 _NO_TOOLS: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """The episode or environment that the address of an MCP request names.
 
     Attributes:
@@ -268,7 +269,8 @@ class McpSurface:
     async def _answered_directly(
         self, served: _Served, player: Player, scope: Scope, receive: Receive, send: Send
     ) -> bool:
-        if self._sdk_only or not isinstance(receive, WholeBody) or receive.body is None:
+        # The SDK makes spans of its own.
+        if self._sdk_only or TRACED_KEY in scope or not isinstance(receive, WholeBody) or receive.body is None:
             return False
         headers = PlainHeaders.of(scope["headers"])
         if headers is None:

@@ -5,17 +5,21 @@ A span never contains arguments, observations or messages, because they may be s
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from opentelemetry import context, propagate, trace
 
-__all__ = ["OpenSpan", "annotate", "begin_span", "caller_joined", "current_ids", "traced"]
+__all__ = ["TRACED_KEY", "OpenSpan", "annotate", "begin_span", "caller_joined", "current_ids", "traced"]
 
 Attribute = str | int | float | bool
 
 _tracer = trace.get_tracer("envport")
 _NOT_JOINED = nullcontext()
+
+TRACED_KEY = "envport.traced"
+"""In the ASGI scope of a request for which spans are collected."""
 
 
 def traced() -> bool:
@@ -75,13 +79,16 @@ def annotate(attributes: Mapping[str, Attribute | None]) -> None:
     trace.get_current_span().set_attributes(_known(attributes))
 
 
-def caller_joined(headers: Iterable[tuple[bytes, bytes]]) -> AbstractContextManager[None]:
+def caller_joined(scope: MutableMapping[str, Any]) -> AbstractContextManager[None]:
     """Continue the trace that a request's headers name (W3C Trace Context: `traceparent`).
 
     Args:
-        headers: The headers in ASGI form, with names in lower case.
+        scope: The ASGI scope of the request.
     """
-    return _joined(headers) if traced() else _NOT_JOINED
+    if not traced():
+        return _NOT_JOINED
+    scope[TRACED_KEY] = True
+    return _joined(scope["headers"])
 
 
 @contextmanager
