@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from envport.access import Access, HostPolicy, Principal
 from envport.access import Scope as AccessScope
+from envport.channel import CHANNEL_PATH, ChannelSurface
 from envport.clock import Clock
 from envport.definition import EnvironmentDefinition
 from envport.environment import RuntimeKind
@@ -26,10 +27,11 @@ from envport.http.welcome import WELCOME, refused
 from envport.mcp.bodies import WholeBody
 from envport.mcp.surface import EPISODE_HEADER, Endpoint, McpSurface
 from envport.metrics import Metrics
-from envport.surfaces import MAX_BODY, MountedSurfaces, SurfaceFactory
+from envport.surfaces import MountedSurfaces, SurfaceFactory
 from envport.telemetry.subject import principal_at_hand
 from envport.telemetry.tracing import caller_joined
 from envport.trajectories import TrajectoryStore
+from envport.types import MAX_BODY
 
 __all__ = ["Gateway"]
 
@@ -95,6 +97,7 @@ class Gateway:
         self._plane = ControlPlane(self.table, self.access, self._metrics, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), MAX_BODY)
         self._surfaces = MountedSurfaces(surfaces or {}, self.table)
+        self._channel = ChannelSurface(self.table, self.access.authenticate)
         self._entry: ASGIApp = self._gate
         if self._hosts.origins:
             # CORS: a browser lets a page read answers only if their headers allow it. It also sends a preflight
@@ -120,7 +123,7 @@ class Gateway:
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Run the background tasks. A server does this through the ASGI lifespan."""
-        async with self.table.run(), self._mcp.run():
+        async with self.table.run(), self._mcp.run(), self._channel.run():
             self._plane.ready = True
             try:
                 with self._metrics.run():
@@ -160,9 +163,10 @@ class Gateway:
             await PlainTextResponse("This gateway does not answer pages of that Origin", 403)(scope, receive, send)
             return
         surface = self._surfaces.at(scope["path"])
+        on_channel = scope["type"] == "websocket" and scope["path"] == CHANNEL_PATH
         endpoint = Endpoint.of(scope["path"], headers.get("envport-episode"))
         try:
-            principal = self._admit(surface, endpoint, scope["path"], headers.get("authorization"))
+            principal = self._admit(scope["path"], surface, endpoint, headers.get("authorization"), channel=on_channel)
         except (Unauthenticated, PermissionDenied) as error:
             at_root = scope["type"] == "http" and scope["path"] == WELCOME
             answer = refused(error, Headers(scope=scope).get("accept", "")) if at_root else problem(error)
@@ -177,6 +181,8 @@ class Gateway:
             with caller_joined(scope):
                 if surface is not None:
                     await self._surfaces.handle(surface, principal, scope, receive, send)
+                elif on_channel:
+                    await self._channel.handle(principal, headers.get("authorization"), scope, receive, send)
                 elif scope["type"] == "websocket":
                     await PlainTextResponse("There is no WebSocket endpoint at this path", 404)(scope, receive, send)
                 else:
@@ -199,7 +205,7 @@ class Gateway:
         await self._control(scope, receive, send)
 
     def _admit(
-        self, surface: str | None, endpoint: Endpoint | None, path: str, authorization: str | None
+        self, path: str, surface: str | None, endpoint: Endpoint | None, authorization: str | None, *, channel: bool
     ) -> Principal | None:
         principal = self.access.authenticate(authorization)
         if principal is None:
@@ -208,6 +214,8 @@ class Gateway:
             raise Unauthenticated("this gateway needs a token: Authorization: Bearer TOKEN")
         if surface is not None:
             self._surfaces.require(principal)
+        elif channel:
+            self._channel.require(principal)
         elif endpoint is None:
             principal.require(*_OPENED_BY.get(path, ("control",)))
         else:

@@ -30,7 +30,8 @@ from envport.episodes import EpisodeTable, Limits
 from envport.errors import ConfigurationError, InvalidAccess
 from envport.runtimes.descriptors import allow_descriptors
 from envport.secrecy import hide_memory
-from envport.surfaces import MAX_BODY, installed_surfaces
+from envport.surfaces import installed_surfaces
+from envport.types import MAX_BODY
 
 __all__ = ["Beside", "RaySettings", "Service", "Settings"]
 

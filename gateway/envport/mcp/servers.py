@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from envport.blocks import ContentBlock
 from envport.definition import EnvironmentDefinition
-from envport.episodes import EpisodeTable, Found, Opening, OpenRequest, while_connected
+from envport.episodes import EpisodeTable, Found, Opening, OpenRequest, tool_error, tool_result, while_connected
 from envport.errors import (
     EnvportError,
     EpisodeFailed,
@@ -25,9 +25,9 @@ from envport.errors import (
 )
 from envport.mcp.exact import ExactResults, Listing
 from envport.mcp.listings import start_episode_tool, with_episode_id
+from envport.mcp.openings import opening_blocks, prompt_messages
 from envport.mcp.players import FixedEpisode, Player, PlayerOf, SessionEpisodes, ToolRequest
 from envport.mcp.progress import playing
-from envport.mcp.results import opening_blocks, prompt_messages, tool_error, tool_result
 from envport.telemetry.mcp_server import WhenTraced
 from envport.tools.arguments import schema_problems
 from envport.tools.dialects import validator_of
