@@ -106,7 +106,7 @@ class ChannelConnection:
         if request.method == "tools/call" and handle not in self._running:
             found = self._found(handle)
             if found is not None and self._table.at_once(found):
-                await answer(await self._carried_out(request))
+                await answer(await self._carried_out(request, found))
                 return
         await self._places.acquire()
         self._running[handle] += 1
@@ -125,7 +125,8 @@ class ChannelConnection:
             if not self._running[handle]:
                 del self._running[handle]
 
-    async def _carried_out(self, request: ChannelRequest) -> bytes:
+    async def _carried_out(self, request: ChannelRequest, found: Found | None = None) -> bytes:
+        """Carry out a request, whose episode may have been found already, and return the answer."""
         try:
             method = _METHODS.get(request.method)
             if method is None:
@@ -134,7 +135,8 @@ class ChannelConnection:
                 request.method not in _OF_PLAYERS or _handle_of(request) != self._principal.episode
             ):
                 raise PermissionDenied("this token plays one episode: it may call and list the tools of that one")
-            return answered(request.id, await method(self, request.params))
+            work = self.call(request.params, found) if found is not None else method(self, request.params)
+            return answered(request.id, await work)
         except EnvportError as error:
             return refused(request.id, error)
         except Exception:
@@ -174,7 +176,7 @@ class ChannelConnection:
             raise InvalidRequest("mint_token: tokens of single episodes are minted by POST /episodes")
         return _opened(await self._openings.open(name, fields.request(self._principal.name)))
 
-    async def call(self, params: dict[str, Any]) -> bytes:
+    async def call(self, params: dict[str, Any], found: Found | None = None) -> bytes:
         """Call a tool: MCP's `name`, `arguments` and `_meta`, which names the episode and may name the call."""
         meta, name, arguments = params.get("_meta"), params.get("name"), params.get("arguments", {})
         if type(meta) is not dict or type(name) is not str or type(arguments) is not dict:
@@ -183,7 +185,7 @@ class ChannelConnection:
         if call_id is not None and not (type(call_id) is str and 1 <= len(call_id) <= _LONGEST_NAME):
             raise InvalidRequest(f"_meta[{CALL_ID_KEY!r}] has to be a string of 1 to {_LONGEST_NAME} characters")
         try:
-            found = self._table.find(_handle_in(meta), self._principal.name)
+            found = found or self._table.find(_handle_in(meta), self._principal.name)
             result = await self._table.call(found, name, cast("dict[str, Any]", arguments), None, call_id)
             return to_json(tool_result(result))
         except (UnknownTool, CallerLeft):

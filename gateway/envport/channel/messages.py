@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from mcp_types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 from pydantic_core import from_json, to_json
 
-from envport.errors import EnvportError, RequestError, error_fields
+from envport.errors import AtCapacity, EnvportError, RequestError, error_fields
 
 __all__ = ["BROKEN", "ChannelRequest", "Malformed", "answered", "refused", "unknown_method"]
 
@@ -96,7 +96,8 @@ def refused(number: int | str, error: EnvportError | dict[str, Any]) -> bytes:
         error: Why.
     """
     if isinstance(error, EnvportError):
-        code = INVALID_PARAMS if isinstance(error, RequestError) else _REFUSED
+        of_the_request = isinstance(error, RequestError) and not isinstance(error, AtCapacity)
+        code = INVALID_PARAMS if of_the_request else _REFUSED
         error = {"code": code, "message": str(error), "data": error_fields(error)}
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (to_json(number), to_json(error))
 

@@ -48,6 +48,7 @@ class Channel:
         self._socket: ClientConnection | None = None
         self._reading: asyncio.Task[None] | None = None
         self._connecting = asyncio.Lock()
+        self._there = False
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._number = 0
 
@@ -55,42 +56,51 @@ class Channel:
         """Connect, unless there is a connection.
 
         Raises:
-            ChannelMissing: There is no channel.
+            ChannelMissing: There is no channel. Never once there was a connection.
             GatewayUnreachable: There is no answer.
             EnvportError: The gateway refuses the token.
         """
         async with self._connecting:
             if self._socket is not None:
                 return
-            address = f"ws{self._gateway.removeprefix('http')}/rollouts"
             try:
-                socket = await connect(
-                    address,
-                    additional_headers=self._headers,
-                    # Messages are small, and mostly go within one machine.
-                    compression=None,
-                    max_size=None,
-                    proxy=None,
-                    open_timeout=_CONNECT_SECONDS,
-                    ping_interval=_PING_SECONDS,
-                    ping_timeout=_PONG_SECONDS,
-                    ssl=trusted() if address.startswith("wss:") else None,
-                )
-            except InvalidStatus as error:
-                raise self._refusal(error) from None
-            except InvalidHandshake as error:
-                raise ChannelMissing(str(error)) from None
-            except (OSError, TimeoutError, EOFError) as error:
-                raise self._unreachable(error) from error
-            try:
-                # Some proxies answer the handshake, and then let nothing through.
-                async with asyncio.timeout(_CONNECT_SECONDS):
-                    await (await socket.ping())
-            except (OSError, TimeoutError, WebSocketException) as error:
-                await socket.close()
-                raise ChannelMissing(f"no answer to a ping: {error or type(error).__name__}") from None
-            self._socket = socket
+                self._socket = socket = await self._connected()
+            except ChannelMissing as missing:
+                if not self._there:
+                    raise
+                raise self._unreachable(missing) from None
+            self._there = True
             self._reading = asyncio.create_task(self._read(socket))
+
+    async def _connected(self) -> ClientConnection:
+        address = f"ws{self._gateway.removeprefix('http')}/rollouts"
+        try:
+            socket = await connect(
+                address,
+                additional_headers=self._headers,
+                # Messages are small, and mostly go within one machine.
+                compression=None,
+                max_size=None,
+                proxy=None,
+                open_timeout=_CONNECT_SECONDS,
+                ping_interval=_PING_SECONDS,
+                ping_timeout=_PONG_SECONDS,
+                ssl=trusted() if address.startswith("wss:") else None,
+            )
+        except InvalidStatus as error:
+            raise self._refusal(error) from None
+        except InvalidHandshake as error:
+            raise ChannelMissing(str(error)) from None
+        except (OSError, TimeoutError, EOFError) as error:
+            raise self._unreachable(error) from error
+        try:
+            # Some proxies answer the handshake, and then let nothing through.
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await (await socket.ping())
+        except (OSError, TimeoutError, WebSocketException) as error:
+            await socket.close()
+            raise ChannelMissing(f"no answer to a ping: {error or type(error).__name__}") from None
+        return socket
 
     async def request(self, method: str, params: bytes, seconds: float | None) -> dict[str, Any]:
         """Send a request, and wait for its result.
@@ -123,7 +133,10 @@ class Channel:
         except (OSError, WebSocketException) as error:
             raise self._unreachable(error) from error
         finally:
-            self._waiting.pop(number, None)
+            del self._waiting[number]
+            # The connection may drop before the request is sent, and then nobody awaits the answer.
+            if answer.done() and not answer.cancelled():
+                answer.exception()
 
     async def close(self) -> None:
         """Close the connection."""
