@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from command_line import Served
 from environments import Gate
 from harness import RunningGateway, running
 from patience import patient
@@ -303,3 +304,13 @@ async def test_a_token_that_is_withdrawn_ends_its_channel(tmp_path: Path):
                 await until_closed(trainer, handle)
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 1008
+
+
+async def test_no_log_has_the_token_of_a_handshake():
+    with Served("counter", "--log-level", "debug", ENVPORT_TOKEN=TRAINER) as served:
+        headers = {"Authorization": f"Bearer {TRAINER}"}
+        async with connect(f"ws{served.url.removeprefix('http')}/rollouts", additional_headers=headers) as socket:
+            assert await Line(socket).open("counter")
+        served.stop()
+        assert "counter" in served.log
+        assert TRAINER not in served.log

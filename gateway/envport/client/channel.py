@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Mapping
+from socket import SOCK_STREAM
+from socket import socket as Socket
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from pydantic_core import from_json
 from websockets.asyncio.client import ClientConnection, connect
@@ -16,6 +20,10 @@ from envport.errors import EnvportError, GatewayUnreachable, InvalidArguments, e
 from envport.types import MAX_BODY
 
 __all__ = ["Channel", "ChannelMissing"]
+
+# At debug level, the library logs the headers of the handshake, with the token.
+_quiet = logging.getLogger(f"{__name__}.socket")
+_quiet.setLevel(logging.INFO)
 
 _CONNECT_SECONDS = 10.0
 _PING_SECONDS = 20.0
@@ -77,6 +85,8 @@ class Channel:
         try:
             socket = await connect(
                 address,
+                sock=await _connected_socket(self._gateway),
+                logger=_quiet,
                 additional_headers=self._headers,
                 # Messages are small, and mostly go within one machine.
                 compression=None,
@@ -146,7 +156,6 @@ class Channel:
             await self._reading
 
     async def _read(self, socket: ClientConnection) -> None:
-        cause: Exception = EOFError("the connection was closed")
         try:
             while True:
                 message = from_json(await socket.recv(decode=False))
@@ -156,13 +165,15 @@ class Channel:
                 if waiting is not None and not waiting.done():
                     waiting.set_result(message)
         except (OSError, WebSocketException, ValueError, TypeError, KeyError) as error:
-            cause = error
-        finally:
-            self._socket = None
-            for waiting in self._waiting.values():
-                if not waiting.done():
-                    waiting.set_exception(self._unreachable(cause))
+            # Not in a `finally`: a forked child destroys this coroutine, and must not close its parent's connection.
+            self._dropped(error)
             await socket.close()
+
+    def _dropped(self, cause: Exception) -> None:
+        self._socket = None
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(self._unreachable(cause))
 
     def _refusal(self, refused: InvalidStatus) -> Exception:
         response = refused.response
@@ -178,6 +189,28 @@ class Channel:
         unreachable = GatewayUnreachable(f"no answer from {self._gateway}: {error or type(error).__name__}")
         unreachable.__cause__ = error
         return unreachable
+
+
+async def _connected_socket(gateway: str) -> Socket:
+    parts, loop = urlsplit(gateway), asyncio.get_running_loop()
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    failed: OSError = OSError(f"{parts.hostname} has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(parts.hostname, port, type=SOCK_STREAM):
+        made = Socket(family, kind, protocol)
+        made.setblocking(False)
+        try:
+            # A forked child waits at its end for the threads of uvloop's resolver. This way to connect starts its own.
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await loop.sock_connect(made, address)
+        except OSError as error:
+            made.close()
+            failed = error
+        except BaseException:
+            made.close()
+            raise
+        else:
+            return made
+    raise failed
 
 
 def _result(message: dict[str, Any]) -> dict[str, Any]:
