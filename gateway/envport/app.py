@@ -11,10 +11,11 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from envport.access import Access, HostPolicy, Principal
 from envport.access import Scope as AccessScope
+from envport.channel import CHANNEL_PATH, ChannelSurface
 from envport.clock import Clock
 from envport.definition import EnvironmentDefinition
 from envport.environment import RuntimeKind
@@ -23,12 +24,14 @@ from envport.errors import ConfigurationError, PermissionDenied, Unauthenticated
 from envport.http.problems import problem
 from envport.http.routes import METRICS, PRINCIPAL_KEY, PROBES, ControlPlane, control_plane
 from envport.http.welcome import WELCOME, refused
+from envport.mcp.bodies import WholeBody
 from envport.mcp.surface import EPISODE_HEADER, Endpoint, McpSurface
 from envport.metrics import Metrics
-from envport.surfaces import MAX_BODY, MountedSurfaces, SurfaceFactory
+from envport.surfaces import MountedSurfaces, SurfaceFactory
 from envport.telemetry.subject import principal_at_hand
 from envport.telemetry.tracing import caller_joined
 from envport.trajectories import TrajectoryStore
+from envport.types import MAX_BODY
 
 __all__ = ["Gateway"]
 
@@ -56,6 +59,7 @@ class Gateway:
             `runtime`.
         surfaces: Further surfaces by name; see `envport.surfaces`.
         changing: Whether `replace` may be called.
+        sdk_only: Whether the MCP SDK answers every message. By default, the gateway answers the frequent ones itself.
 
     Raises:
         ConfigurationError: Two environments have the same name, one cannot be served, there is no environment, or a
@@ -76,6 +80,7 @@ class Gateway:
         table: EpisodeTable | None = None,
         surfaces: Mapping[str, SurfaceFactory] | None = None,
         changing: bool = False,
+        sdk_only: bool = False,
     ):
         self.access = access or Access()
         self._hosts = hosts or HostPolicy.for_binding("127.0.0.1")
@@ -87,11 +92,12 @@ class Gateway:
             )
         self.table: EpisodeTable = WatchedTable(table, self._metrics.observer, clock)
         self._episodes = episodes
-        self._mcp = McpSurface(self.table, changing=changing)
+        self._mcp = McpSurface(self.table, changing=changing, sdk_only=sdk_only)
         self._metrics.look_at(self.table, episodes, lambda: self._mcp.sessions)
         self._plane = ControlPlane(self.table, self.access, self._metrics, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), MAX_BODY)
         self._surfaces = MountedSurfaces(surfaces or {}, self.table)
+        self._channel = ChannelSurface(self.table, self.access.authenticate)
         self._entry: ASGIApp = self._gate
         if self._hosts.origins:
             # CORS: a browser lets a page read answers only if their headers allow it. It also sends a preflight
@@ -117,7 +123,7 @@ class Gateway:
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Run the background tasks. A server does this through the ASGI lifespan."""
-        async with self.table.run(), self._mcp.run():
+        async with self.table.run(), self._mcp.run(), self._channel.run():
             self._plane.ready = True
             try:
                 with self._metrics.run():
@@ -157,9 +163,10 @@ class Gateway:
             await PlainTextResponse("This gateway does not answer pages of that Origin", 403)(scope, receive, send)
             return
         surface = self._surfaces.at(scope["path"])
+        on_channel = scope["type"] == "websocket" and scope["path"] == CHANNEL_PATH
         endpoint = Endpoint.of(scope["path"], headers.get("envport-episode"))
         try:
-            principal = self._admit(surface, endpoint, scope["path"], headers.get("authorization"))
+            principal = self._admit(scope["path"], surface, endpoint, headers.get("authorization"), channel=on_channel)
         except (Unauthenticated, PermissionDenied) as error:
             at_root = scope["type"] == "http" and scope["path"] == WELCOME
             answer = refused(error, Headers(scope=scope).get("accept", "")) if at_root else problem(error)
@@ -171,9 +178,11 @@ class Gateway:
             return
         token = principal_at_hand.set(principal.name)
         try:
-            with caller_joined(scope["headers"]):
+            with caller_joined(scope):
                 if surface is not None:
                     await self._surfaces.handle(surface, principal, scope, receive, send)
+                elif on_channel:
+                    await self._channel.handle(principal, headers.get("authorization"), scope, receive, send)
                 elif scope["type"] == "websocket":
                     await PlainTextResponse("There is no WebSocket endpoint at this path", 404)(scope, receive, send)
                 else:
@@ -185,7 +194,7 @@ class Gateway:
         self, endpoint: Endpoint | None, principal: Principal, scope: Scope, receive: Receive, send: Send
     ) -> None:
         if scope["method"] == "POST":
-            whole = await _received(receive)
+            whole = await WholeBody.read(receive, MAX_BODY)
             if whole is None:
                 return
             receive = whole
@@ -196,7 +205,7 @@ class Gateway:
         await self._control(scope, receive, send)
 
     def _admit(
-        self, surface: str | None, endpoint: Endpoint | None, path: str, authorization: str | None
+        self, path: str, surface: str | None, endpoint: Endpoint | None, authorization: str | None, *, channel: bool
     ) -> Principal | None:
         principal = self.access.authenticate(authorization)
         if principal is None:
@@ -205,6 +214,8 @@ class Gateway:
             raise Unauthenticated("this gateway needs a token: Authorization: Bearer TOKEN")
         if surface is not None:
             self._surfaces.require(principal)
+        elif channel:
+            self._channel.require(principal)
         elif endpoint is None:
             principal.require(*_OPENED_BY.get(path, ("control",)))
         else:
@@ -224,28 +235,6 @@ class Gateway:
             await send({"type": f"lifespan.{'shutdown' if started else 'startup'}.failed", "message": "see the log"})
             raise
         await send({"type": "lifespan.shutdown.complete"})
-
-
-async def _received(receive: Receive) -> Receive | None:
-    """Wait for the body of a request, and return a channel that gives it again; `None` if the client left before.
-
-    Both surfaces take a client that leaves within its body for an error of their own, and log a traceback.
-    """
-    messages = [await receive()]
-    size = len(messages[0].get("body", b""))
-    # A body that is too large is passed on, to be refused.
-    while messages[-1].get("more_body", False) and size <= MAX_BODY:
-        messages.append(await receive())
-        size += len(messages[-1].get("body", b""))
-    if messages[-1]["type"] == "http.disconnect":
-        return None
-    left = iter(messages)
-
-    async def again() -> Message:
-        message = next(left, None)
-        return message if message is not None else await receive()
-
-    return again
 
 
 def _by_name(environments: Iterable[EnvironmentDefinition]) -> dict[str, EnvironmentDefinition]:
@@ -271,8 +260,14 @@ def _gate_headers(scope: Scope) -> dict[str, str] | None:
     Strips white space around all values, because one HTTP parser leaves it in.
     """
     raw: list[tuple[bytes, bytes]] = scope["headers"]
-    if any(value[:1] in _BLANKS or value[-1:] in _BLANKS for _, value in raw):
-        scope["headers"] = raw = [(name, value.strip(b" \t")) for name, value in raw]
-    found = [(_GATE_HEADERS[name], value.decode("latin-1")) for name, value in raw if name in _GATE_HEADERS]
-    headers = dict(found)
-    return headers if len(headers) == len(found) else None
+    found: dict[str, str] = {}
+    blanks = False
+    for name, value in raw:
+        blanks = blanks or value[:1] in _BLANKS or value[-1:] in _BLANKS
+        if (known := _GATE_HEADERS.get(name)) is not None:
+            if known in found:
+                return None
+            found[known] = value.decode("latin-1").strip(" \t")
+    if blanks:
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in raw]
+    return found

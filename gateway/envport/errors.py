@@ -63,6 +63,7 @@ __all__ = [
     "UnknownTool",
     "UpstreamLost",
     "WorkerLost",
+    "error_fields",
     "error_from_code",
 ]
 
@@ -346,6 +347,22 @@ def _tree(root: type[EnvportError]) -> dict[str, type[EnvportError]]:
     for child in root.__subclasses__():
         found = _tree(child) | found
     return found
+
+
+def error_fields(error: EnvportError) -> dict[str, Any]:
+    """The fields with which a gateway reports an error, in every protocol; `error_from_code` reads them.
+
+    Args:
+        error: The error.
+    """
+    fields: dict[str, Any] = {"code": error.code, "message": str(error)}
+    if isinstance(error, AtCapacity):
+        fields["retry_after"] = error.retry_after
+    if isinstance(error, EpisodeFailed | EpisodeOver) and error.fault is not None:
+        fields["fault"] = error.fault
+        if error.reason is not None:
+            fields["reason"] = error.reason
+    return fields
 
 
 def error_from_code(code: str, message: str, **fields: Any) -> EnvportError:

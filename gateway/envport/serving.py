@@ -30,7 +30,8 @@ from envport.episodes import EpisodeTable, Limits
 from envport.errors import ConfigurationError, InvalidAccess
 from envport.runtimes.descriptors import allow_descriptors
 from envport.secrecy import hide_memory
-from envport.surfaces import MAX_BODY, installed_surfaces
+from envport.surfaces import installed_surfaces
+from envport.types import MAX_BODY
 
 __all__ = ["Beside", "RaySettings", "Service", "Settings"]
 
@@ -86,6 +87,7 @@ class Settings:
             are cancelled. After twice this time, the process ends without the calls that could not be cancelled.
         end_with_input: Whether the gateway stops when standard input ends.
         reload: Whether environments may be replaced while it serves.
+        sdk_only: Whether the MCP SDK answers every message; see `Gateway`.
     """
 
     host: str = "127.0.0.1"
@@ -103,6 +105,7 @@ class Settings:
     shutdown_seconds: int = 5
     end_with_input: bool = False
     reload: bool = False
+    sdk_only: bool = False
 
     def access(self, environ: Mapping[str, str]) -> Access:
         """Load the tokens, and check that a gateway without tokens is not exposed.
@@ -187,6 +190,7 @@ class Service:
             table=table,
             surfaces=installed_surfaces(),
             changing=settings.reload,
+            sdk_only=settings.sdk_only,
         )
         self._table = self.gateway.table
         self._socket = _bind(settings.host, settings.port)

@@ -24,18 +24,18 @@ from envport.episodes import EpisodeTable
 from envport.errors import ConfigurationError, EnvportError, PermissionDenied
 from envport.http.problems import problem
 from envport.http.routes import PRINCIPAL_KEY
+from envport.types import MAX_BODY
 
-__all__ = ["MAX_BODY", "MountedSurfaces", "SurfaceFactory", "error_answer", "installed_surfaces", "surface_principal"]
+__all__ = ["MountedSurfaces", "SurfaceFactory", "error_answer", "installed_surfaces", "surface_principal"]
 
 logger = logging.getLogger(__name__)
-
-MAX_BODY = 4 * 2**20
-"""The most bytes of a request's body, and of a WebSocket message."""
 
 _GROUP = "envport.surfaces"
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 # The first part of the gateway's own paths.
-_TAKEN = frozenset({"environments", "episodes", "mcp", "healthz", "readyz", "metrics", "docs", "openapi", "ui"})
+_TAKEN = frozenset(
+    {"environments", "episodes", "mcp", "healthz", "readyz", "metrics", "docs", "openapi", "ui", "rollouts"}
+)
 
 
 class SurfaceFactory(Protocol):

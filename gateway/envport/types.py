@@ -24,6 +24,7 @@ from envport.blocks import ContentBlock, prompt_of
 
 __all__ = [
     "CALL_ID_KEY",
+    "MAX_BODY",
     "Choice",
     "ChosenTask",
     "EnvironmentInfo",
@@ -50,6 +51,9 @@ ObservationT = TypeVar("ObservationT", default=Any)
 
 LegalCall: TypeAlias = tuple[str, dict[str, Any]]
 """A call that makes sense now: the tool's name and the arguments."""
+
+MAX_BODY = 4 * 2**20
+"""The most bytes of the body of a request to a gateway, and of a WebSocket message to it."""
 
 CALL_ID_KEY = "envport/call_id"
 """Key in `_meta` for the id of a tool call. A call with an id is played once, even if it is sent twice."""

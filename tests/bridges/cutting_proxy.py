@@ -1,4 +1,7 @@
-"""A proxy that swallows answers, as a network does that breaks after the request has arrived."""
+"""A proxy that swallows answers, as a network does that breaks after the request has arrived.
+
+It lets no WebSocket through, so that the bridge plays over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,9 @@ class CuttingProxy:
     def _pass_on(self, client: socket.socket) -> None:
         with client, socket.create_connection(self._target) as gateway:
             while request := _message(client):
+                if b"upgrade: websocket" in request.lower():
+                    client.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+                    continue
                 gateway.sendall(request)
                 answer = _message(gateway)
                 if self._cut(request):

@@ -2,15 +2,25 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 
 import pytest
-from harness import ERAS, MODE, WAYS, Era, Raw, RunningGateway, Way, connect, reply, seat, texts
+from harness import ERAS, MODE, WAYS, Era, Raw, RunningGateway, Way, connect, reply, running, seat, texts
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from envport import AsyncClient
 from envport import Client as ControlClient
 from envport.registry import load
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["direct", "sdk-only"])
+def gateway(request: pytest.FixtureRequest) -> Iterator[RunningGateway]:
+    """One that answers most messages itself, and one that leaves them all to the SDK."""
+    environments = (load("echo"), load("counter"), load("showcase"), load("catch"))
+    with running(*environments, sdk_only=request.param) as gateway:
+        yield gateway
+
 
 everywhere = pytest.mark.parametrize(("way", "era"), [(way, era) for way in WAYS for era in ERAS])
 

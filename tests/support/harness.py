@@ -49,7 +49,10 @@ class RunningGateway:
 
     def __init__(self, gateway: Gateway):
         self.gateway = gateway
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        # With its protocol named, asyncio sends without delay, as the gateway does.
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -23,13 +23,14 @@ class RolloutTarget:
         patience: Seconds to wait for a gateway that is unreachable or full, before giving up on an episode.
         keep_alive: Seconds for which an episode without calls is kept from expiring.
         call_seconds: Seconds after which an unanswered call counts as lost.
-        connections: Connections to the gateway that all episodes share.
+        connections: HTTP connections to the gateway that all episodes share. The rollout channel is one connection.
         labels: Labels of every episode, as pairs of name and value. `run`, `group` and `sample` are set unless given:
             this process, the task and seed, and which of its episodes it is.
         secrets: Secrets for the environment, as pairs of name and value.
         score: Function that scores final states (`package.module:function`), for an environment in this process. A
             gateway has its own: `envport serve --score`.
         options: Options of an environment in this process, as a JSON object; empty if they are in the reference.
+        channel: Whether to play over the gateway's rollout channel, if there is one, and not over HTTP.
     """
 
     where: str
@@ -42,6 +43,7 @@ class RolloutTarget:
     secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     score: str | None = None
     options: str = ""
+    channel: bool = True
 
     @property
     def remote(self) -> bool:
@@ -120,8 +122,13 @@ class EpisodeSource(Protocol):
         """
         ...
 
-    async def open(self, choice: Choice, labels: Mapping[str, str]) -> RolloutEpisode:
+    async def open(self, choice: Choice, labels: Mapping[str, str], name: str) -> RolloutEpisode:
         """Open an episode with labels.
+
+        Args:
+            choice: Its task and seed.
+            labels: Its labels.
+            name: Name of the opening: one that is sent again, because its answer was lost, opens no second episode.
 
         Raises:
             AtCapacity: There is no free capacity now.

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import logging
 import os
+import secrets
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -88,11 +89,11 @@ class Connection:
             EnvportError: The episode could not be opened.
         """
         backoff = Backoff(0.0 if self._gave_up else self.target.patience)
-        labels = self._labels.of(choice)
+        labels, name = self._labels.of(choice), secrets.token_hex(16)
         began = self.now()
         while True:
             try:
-                episode = await self.source.open(choice, labels)
+                episode = await self.source.open(choice, labels, name)
             except (AtCapacity, GatewayUnreachable) as error:
                 self._waiting.say(error, self.now() - began)
                 if not await backoff.wait(error.retry_after if isinstance(error, AtCapacity) else 0.0):

@@ -58,7 +58,7 @@ class LocalEpisodes:
         """A page of the tasks of a split."""
         return await task_page(self._spec, split, offset, limit)
 
-    async def open(self, choice: Choice, labels: Mapping[str, str]) -> RolloutEpisode:
+    async def open(self, choice: Choice, labels: Mapping[str, str], name: str) -> RolloutEpisode:
         """Open an episode."""
         if isinstance(choice.task, int) and choice.split is None and self._spec.default_split is None:
             raise UnknownTask(f"environment {self._spec.name!r} has no tasks")

@@ -1,42 +1,37 @@
-"""Episodes at a gateway: opened over its control plane, played over MCP."""
+"""Episodes at a gateway. Requests whose answer is lost are sent again, and none is played twice."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-import json
+import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
-from urllib.parse import urlencode
 
 from envport.backoff import Backoff
 from envport.client import calls
-from envport.client.addresses import EnvironmentAddress, episode_path, mcp_address
-from envport.client.calls import Call
-from envport.errors import ConfigurationError, EnvportError, GatewayUnreachable, MissingExtra
+from envport.client.addresses import EnvironmentAddress
+from envport.client.channel import ChannelMissing
+from envport.errors import ConfigurationError, EnvportError, GatewayUnreachable
 from envport.types import Choice, EnvironmentInfo, EpisodeInfo, LegalCall, TaskPage
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
 from envport_bridges.rollouts.notices import WaitingNotice
-from envport_bridges.rollouts.wire import ToolCall, read_answer
-
-try:
-    import aiohttp
-except ImportError:
-    raise MissingExtra("Playing on a gateway", "rollouts") from None
+from envport_bridges.rollouts.over_channel import OverChannel
+from envport_bridges.rollouts.over_http import OverHttp
+from envport_bridges.rollouts.ways import GatewayWay
 
 __all__ = ["RemoteEpisodes"]
 
+logger = logging.getLogger(__name__)
+
 ResultT = TypeVar("ResultT")
 
-# Shorter than the idle timeout of servers, so that a server does not close a connection just as it is used.
-_KEPT_CONNECTION_SECONDS = 3.0
-_CONNECT_SECONDS = 10.0
-_CONTROL_SECONDS = 60.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 
 
 class RemoteEpisodes:
-    """An `EpisodeSource` at a gateway. All episodes share a few connections.
+    """An `EpisodeSource` at a gateway, over its rollout channel, or over HTTP where there is none.
 
     Args:
         target: URL of the environment, and the token.
@@ -56,73 +51,92 @@ class RemoteEpisodes:
                 f"the gateway at {address.gateway} scores its episodes itself: start it with envport serve --score "
                 f"{target.score}, and leave out score here"
             )
-        self._base, self._name = address.gateway, address.name
-        self._headers = calls.headers_for(target.token)
+        self._address = address
         self._target = target
-        self._calls: dict[str, ToolCall] = {}
         self._ids = secrets.token_hex(8)
         self._numbers = itertools.count()
-        # True after a call has waited in vain. Until the gateway answers again, calls are sent only once.
+        # True after a request has waited in vain. Until the gateway answers again, requests are sent only once.
         self._away = False
         self._waiting = WaitingNotice(target, "calls")
-        self._http: aiohttp.ClientSession | None = None
+        self._choosing = asyncio.Lock()
+        self._way: GatewayWay | None = None
 
     async def start(self) -> None:
         """Create the pool of connections."""
-        self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._target.connections, keepalive_timeout=_KEPT_CONNECTION_SECONDS),
-            headers=self._headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-        )
+        self._http = OverHttp(self._target, self._address)
 
     def expect(self, tools: Sequence[Mapping[str, Any]]) -> None:
         """Prepare the calls of the tools."""
-        for tool in tools:
-            if tool["name"] not in self._calls:
-                self._calls[tool["name"]] = ToolCall.of(tool["name"], tool["inputSchema"])
+        self._http.expect(tools)
 
     async def describe(self) -> EnvironmentInfo:
         """The environment: tools, splits, limits."""
-        return await self._control(calls.environment(self._name))
+        return await self._http.control(calls.environment(self._address.name))
 
     async def tasks(self, split: str, offset: int, limit: int) -> TaskPage:
         """A page of the tasks of a split."""
-        return await self._control(calls.tasks(self._name, split, offset, limit))
+        return await self._http.control(calls.tasks(self._address.name, split, offset, limit))
 
-    async def open(self, choice: Choice, labels: Mapping[str, str]) -> RolloutEpisode:
+    async def open(self, choice: Choice, labels: Mapping[str, str], name: str) -> RolloutEpisode:
         """Open an episode whose results contain rewards."""
-        opened = await self._control(
-            calls.open_episode(
-                self._name, choice, reward_in_meta=True, labels=labels, secrets=dict(self._target.secrets)
-            )
-        )
-        return RolloutEpisode(
-            episode_id=opened.episode_id,
-            address=self._address(opened.episode_id, opened.mcp_url),
-            prompt=opened.prompt,
-            observation=opened.observation,
-            seed=opened.seed,
-            fingerprint=opened.fingerprint,
-            tools=opened.tools,
-        )
+        return await (await self._chosen()).open(choice, labels, name)
 
     async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any]) -> CallReply:
         """Call a tool."""
-        call = self._calls.get(tool)
-        if call is None:
-            call = self._calls[tool] = ToolCall.of(tool, {})
-        body, headers = call.body(arguments, f"{self._ids}{next(self._numbers):x}"), call.headers_for(arguments)
-        backoff = Backoff(self._target.patience, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        # The call has an id, so it is executed once even if it is sent again, also to another replica.
+        call_id = f"{self._ids}{next(self._numbers):x}"
+        return await self._resent(lambda way: way.call(episode, tool, arguments, call_id))
+
+    async def legal_calls(self, episode: RolloutEpisode) -> list[LegalCall] | None:
+        """The calls that make sense now."""
+        return await (await self._chosen()).legal_calls(episode)
+
+    async def keep_alive(self, episode: RolloutEpisode) -> None:
+        """Restart the idle time of an episode."""
+        await (await self._chosen()).keep_alive(episode)
+
+    async def finish(self, episode: RolloutEpisode) -> EpisodeInfo:
+        """End an episode, and wait for its reward."""
+        return await self._resent(lambda way: way.finish(episode))
+
+    async def close(self, episode: RolloutEpisode) -> None:
+        """Close an episode."""
+        await (await self._chosen()).close(episode)
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        await self._http.stop()
+        if self._way is not None and self._way is not self._http:
+            await self._way.stop()
+
+    async def _chosen(self) -> GatewayWay:
+        """The way to the gateway, which the first request chooses."""
+        if self._way is not None:
+            return self._way
+        async with self._choosing:
+            if self._way is None:
+                self._way = await self._tried() if self._target.channel else self._http
+            return self._way
+
+    async def _tried(self) -> GatewayWay:
+        over_channel = OverChannel(self._target, self._address)
+        try:
+            await over_channel.connect()
+        except ChannelMissing as missing:
+            logger.info("%s is played over HTTP, which costs more: no WebSocket, %s", self._target.where, missing)
+            return self._http
+        return over_channel
+
+    async def _resent(self, send: Callable[[GatewayWay], Awaitable[ResultT]]) -> ResultT:
+        """Send a request, again if its answer is lost, for as long as the target is patient."""
+        backoff: Backoff | None = None
         while True:
             try:
-                reply = read_answer(
-                    *await self._send("POST", episode.address, body, headers, self._target.call_seconds)
-                )
+                answer = await send(self._way or await self._chosen())
             except GatewayUnreachable as error:
-                # The call has an id, so it is executed once even if it is sent again, also to another replica.
                 timed_out = isinstance(error.__cause__, TimeoutError)
                 self._waiting.say(error)
+                backoff = backoff or Backoff(self._target.patience, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
                 if self._away or timed_out or not await backoff.wait():
                     self._away = True
                     raise
@@ -132,60 +146,4 @@ class RemoteEpisodes:
             else:
                 self._away = False
                 self._waiting.over()
-                return reply
-
-    async def legal_calls(self, episode: RolloutEpisode) -> list[LegalCall] | None:
-        """The calls that make sense now."""
-        return (await self._control(calls.legal_calls(episode.episode_id))).calls
-
-    async def keep_alive(self, episode: RolloutEpisode) -> None:
-        """Restart the idle time of an episode."""
-        await self._control(calls.keep_alive(episode.episode_id))
-
-    async def finish(self, episode: RolloutEpisode) -> EpisodeInfo:
-        """End an episode, and wait for its reward. Sent again if there is no answer, up to the target's `patience`."""
-        backoff = Backoff(self._target.patience, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
-        while True:
-            try:
-                return await self._control(calls.finish(episode.episode_id))
-            except GatewayUnreachable:
-                if self._away or not await backoff.wait():
-                    self._away = True
-                    raise
-
-    async def close(self, episode: RolloutEpisode) -> None:
-        """Close an episode."""
-        await self._control(calls.close_episode(episode.episode_id))
-
-    async def stop(self) -> None:
-        """Close the connections."""
-        if self._http is not None:
-            await self._http.close()
-
-    def _address(self, episode_id: str, mcp_url: str) -> str:
-        """Where an episode is played. Always at the target's own address, so that no other host gets the token."""
-        if mcp_url.startswith(f"{self._base}/"):
-            return mcp_url
-        return mcp_address(self._base, episode_path(episode_id))
-
-    async def _control(self, call: Call[ResultT]) -> ResultT:
-        data = json.dumps(call.json).encode("ascii") if call.json is not None else None
-        headers = {"Content-Type": "application/json"} if data is not None else {}
-        url = f"{self._base}{call.path}" + (f"?{urlencode(call.params)}" if call.params else "")
-        # Opening an episode may take longer than a call, so a short call limit must not apply here.
-        seconds = max(self._target.call_seconds, _CONTROL_SECONDS)
-        status, _, body = await self._send(call.method, url, data, headers, seconds)
-        return call.read(url, status, body)
-
-    async def _send(
-        self, method: str, url: str, data: bytes | None, headers: dict[str, str], seconds: float
-    ) -> tuple[int, str, bytes]:
-        assert self._http is not None
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
-        try:
-            async with self._http.request(
-                method, url, data=data, headers=headers, allow_redirects=False, timeout=timeout
-            ) as response:
-                return response.status, response.headers.get("Content-Type", ""), await response.read()
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise GatewayUnreachable(f"no answer from {self._base}: {error or type(error).__name__}") from error
+                return answer

@@ -27,7 +27,7 @@ from envport.errors import EpisodeFailed, GatewayUnreachable, InvalidArguments, 
 from envport.types import CALL_ID_KEY, Outcome, Reason
 from envport_bridges.rollouts.backend import CallReply
 
-__all__ = ["ToolCall", "read_answer"]
+__all__ = ["ToolCall", "read_answer", "read_result", "written"]
 
 _VERSION = "2026-07-28"
 
@@ -74,14 +74,18 @@ class ToolCall:
         return self.headers | mcp_param_headers(self.mirrored, arguments) if self.mirrored else self.headers
 
     def body(self, arguments: Mapping[str, Any], call_id: str) -> bytes:
-        """The body of a call. It is ASCII, so that lone surrogates survive.
+        """The body of a call.
 
         Args:
             arguments: The arguments.
             call_id: Id of the call, of letters and digits. A call that is sent twice is executed once.
         """
-        sent = json.dumps(arguments, allow_nan=False).encode("ascii")
-        return b"".join((self.before, call_id.encode("ascii"), self.between, sent, b"}}"))
+        return b"".join((self.before, call_id.encode("ascii"), self.between, written(arguments), b"}}"))
+
+
+def written(arguments: Mapping[str, Any]) -> bytes:
+    """The arguments of a call as JSON. It is ASCII, so that lone surrogates survive."""
+    return json.dumps(arguments, allow_nan=False).encode("ascii")
 
 
 def read_answer(status: int, content_type: str, body: bytes) -> CallReply:
@@ -93,7 +97,7 @@ def read_answer(status: int, content_type: str, body: bytes) -> CallReply:
     """
     message = _message(body, streamed=content_type.startswith("text/event-stream"))
     if isinstance(result := message.get("result"), dict):
-        return _reply(cast("dict[str, Any]", result))
+        return read_result(cast("dict[str, Any]", result))
     error = message.get("error")
     if not isinstance(error, dict):
         raise GatewayUnreachable(f"the gateway answered {status} with {body[:200]!r}")
@@ -119,7 +123,12 @@ def _message(body: bytes, *, streamed: bool) -> dict[str, Any]:
     return cast("dict[str, Any]", message)
 
 
-def _reply(result: dict[str, Any]) -> CallReply:
+def read_result(result: dict[str, Any]) -> CallReply:
+    """Read the result of a tool call.
+
+    Raises:
+        EnvportError: The gateway's error, as the same class.
+    """
     meta: dict[str, Any] = result.get("_meta") or {}
     is_error = bool(result.get("isError"))
     if is_error and (code := meta.get("envport/error")):

@@ -11,18 +11,21 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import aiohttp
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 
+from envport.bench.channel_load import ChannelCaller, ChannelLine
 from envport.bench.jobs import Job, Sample
 from envport.bench.processes import cpu_seconds
 from envport.bench.targets import TARGETS, BenchTarget
 
 __all__ = ["BadAnswer", "LoadCaller", "Refused", "main"]
+
+CallerT = TypeVar("CallerT")
 
 _MODERN, _LEGACY = "2026-07-28", "2025-11-25"
 _CLIENT = {"name": "envport-bench", "version": "1"}
@@ -160,11 +163,11 @@ class LoadCaller:
 
 
 async def _measure(
-    pid: int, callers: list[LoadCaller], each: int, work: Callable[[LoadCaller], Awaitable[Any]]
+    pid: int, callers: Sequence[CallerT], each: int, work: Callable[[CallerT], Awaitable[Any]]
 ) -> Sample:
     latencies: list[float] = []
 
-    async def repeat(caller: LoadCaller) -> None:
+    async def repeat(caller: CallerT) -> None:
         for _ in range(each):
             start = time.perf_counter()
             await work(caller)
@@ -178,6 +181,8 @@ async def _measure(
 
 
 async def _calls(job: Job) -> Sample:
+    if TARGETS[job.target].era == "channel":
+        return await _channel_calls(job)
     callers = [LoadCaller(TARGETS[job.target], job.url) for _ in range(job.callers)]
     await asyncio.gather(*(caller.begin() for caller in callers))
     # Warm up: the first calls of a connection and of an episode cost more than the others.
@@ -185,6 +190,23 @@ async def _calls(job: Job) -> Sample:
     sample = await _measure(job.pid, callers, max(1, job.count // job.callers), LoadCaller.call)
     await asyncio.gather(*(caller.end() for caller in callers))
     return sample
+
+
+async def _channel_calls(job: Job) -> Sample:
+    target = TARGETS[job.target]
+    line = ChannelLine(job.url, target.path)
+    callers = [ChannelCaller(target, line) for _ in range(job.callers)]
+    await asyncio.gather(*(caller.begin() for caller in callers))
+    await _measure(job.pid, callers, 2, _right)
+    sample = await _measure(job.pid, callers, max(1, job.count // job.callers), _right)
+    await asyncio.gather(*(caller.end() for caller in callers))
+    await line.close()
+    return sample
+
+
+async def _right(caller: ChannelCaller) -> None:
+    if (wrong := await caller.call()) is not None:
+        raise BadAnswer(wrong)
 
 
 async def _opens(job: Job) -> Sample:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,10 +13,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import mcp_types as types
+import uvicorn
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as websocket_server
 
 from envport.bench.targets import ServerKind
 from envport.episodes import Limits
@@ -112,6 +116,18 @@ class _Floor:
 _FLOORS: dict[ServerKind, Callable[[], BareEcho | MinimalMcp]] = {"minimal": MinimalMcp, "bare": BareEcho}
 
 
+async def _echo_frames() -> None:
+    """Floor of the rollout channel: sends every WebSocket message back."""
+
+    async def echo(socket: ServerConnection) -> None:
+        async for message in socket:
+            await socket.send(message)
+
+    async with websocket_server(echo, "127.0.0.1", 0, compression=None) as server:
+        print(f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}", flush=True)
+        await server.serve_forever()
+
+
 def _stop_with_parent() -> None:
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -126,11 +142,16 @@ def main(kind: str, limits: str = "{}") -> None:
     """
     if kind not in get_args(ServerKind):
         raise SystemExit(f"there is no server {kind!r}; there are {', '.join(get_args(ServerKind))}")
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    if kind == "websocket":
+        # As the gateway does.
+        with asyncio.Runner(loop_factory=uvicorn.Config(BareEcho()).get_loop_factory()) as runner:
+            runner.run(_echo_frames())
+        return
     service = Service(Settings(port=0, limits=Limits(**json.loads(limits)), drain_seconds=0), [load("echo")], {})
     if floor := _FLOORS.get(cast("ServerKind", kind)):
         # Replace the gateway, so that the floor is served in exactly the same way.
         service.gateway = cast("Gateway", _Floor(floor()))
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
     service.run(lambda: print(service.url, flush=True))
 
 

@@ -7,11 +7,13 @@ from typing import Literal
 
 __all__ = ["TARGETS", "BenchTarget", "Era", "ServerKind"]
 
-ServerKind = Literal["gateway", "minimal", "bare"]
-"""The gateway serving `echo`; a minimal low-level `mcp` server with the same tool; an ASGI app that echoes JSON."""
+ServerKind = Literal["gateway", "minimal", "bare", "websocket"]
+"""The gateway serving `echo`; a minimal low-level `mcp` server with the same tool; an ASGI app that echoes JSON; a
+server of `websockets` that sends back what it gets."""
 
-Era = Literal["modern", "legacy"]
-"""`modern`: MCP 2026-07-28, without sessions. `legacy`: MCP 2025-11-25, with one session per caller."""
+Era = Literal["modern", "legacy", "channel"]
+"""`modern`: MCP 2026-07-28, without sessions. `legacy`: MCP 2025-11-25, with one session per caller. `channel`: the
+messages of the rollout channel, all callers on one WebSocket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class BenchTarget:
         path: The path of the endpoint; `{episode}` stands for the caller's own episode.
         era: The protocol.
         floor: Name of the target whose cost this one is compared with.
+        most: The ratio to the floor that is to be kept; `None` where none was set.
     """
 
     name: str
@@ -33,6 +36,7 @@ class BenchTarget:
     path: str
     era: Era = "modern"
     floor: str | None = None
+    most: float | None = None
 
     @property
     def plays(self) -> bool:
@@ -42,7 +46,7 @@ class BenchTarget:
     @property
     def passes_episode_id(self) -> bool:
         """Whether each call has an `episode_id` argument."""
-        return self.plays and "{episode}" not in self.path
+        return self.plays and self.era != "channel" and "{episode}" not in self.path
 
 
 _EPISODE, _SHARED = "/episodes/{episode}/mcp", "/environments/echo/mcp"
@@ -52,10 +56,12 @@ TARGETS = {
     for target in (
         BenchTarget("bare", "floor: bare ASGI", "bare", "/"),
         BenchTarget("minimal-modern", "floor: minimal mcp, modern", "minimal", "/mcp"),
-        BenchTarget("episode-modern", "episode URL, modern", "gateway", _EPISODE, "modern", "minimal-modern"),
+        BenchTarget("episode-modern", "episode URL, modern", "gateway", _EPISODE, "modern", "minimal-modern", 0.6),
         BenchTarget("shared-modern", "shared endpoint, modern", "gateway", _SHARED, "modern", "minimal-modern"),
         BenchTarget("minimal-legacy", "floor: minimal mcp, legacy", "minimal", "/mcp", "legacy"),
-        BenchTarget("episode-legacy", "episode URL, legacy", "gateway", _EPISODE, "legacy", "minimal-legacy"),
+        BenchTarget("episode-legacy", "episode URL, legacy", "gateway", _EPISODE, "legacy", "minimal-legacy", 0.6),
+        BenchTarget("websocket", "floor: bare websockets", "websocket", "/", "channel"),
+        BenchTarget("channel", "rollout channel", "gateway", "/rollouts", "channel", "websocket", 3.0),
     )
 }
 """The targets by name, in the order of the report. Each one is near its floor."""

@@ -21,10 +21,10 @@ from envport.cli.serve_options import (
     SERVE_GROUPS,
     AccessOptions,
     AddressOptions,
+    AuthorOptions,
     CapacityOptions,
     ClusterOptions,
     LoggingOptions,
-    ReloadOptions,
     ScoringOptions,
     settings_of,
 )
@@ -62,7 +62,7 @@ def serve(
     capacity: CapacityOptions,
     cluster: ClusterOptions,
     logs: LoggingOptions,
-    reloading: ReloadOptions,
+    authors: AuthorOptions,
 ) -> None:
     """Serve environments over MCP and HTTP, each session in an episode of its own.
 
@@ -71,10 +71,10 @@ def serve(
     configure_logging(logs.log_level, logs.log_format)
     file = EnvironmentFile.read(config) if config is not None else None
     specs, unloadable = load_served(references or (), file, scoring.score)
-    settings = settings_of(address, access, capacity, cluster, logs, reloading)
+    settings = settings_of(address, access, capacity, cluster, logs, authors)
     with exporting_traces(os.environ):
         service = Service(settings, [spec for _, spec in specs], os.environ)
-        beside = _reloader(service.gateway, specs, scoring.score) if reloading.reload else None
+        beside = _reloader(service.gateway, specs, scoring.score) if authors.reload else None
         service.run(lambda: _greet(service, unloadable, logs.log_format, config), beside)
     # Start a new line: the terminal shows ^C on the current one.
     console.line("\nStopped.", "dim")

@@ -20,10 +20,10 @@ __all__ = [
     "SERVE_GROUPS",
     "AccessOptions",
     "AddressOptions",
+    "AuthorOptions",
     "CapacityOptions",
     "ClusterOptions",
     "LoggingOptions",
-    "ReloadOptions",
     "ScoringOptions",
     "settings_of",
 ]
@@ -168,8 +168,8 @@ class CapacityOptions(OptionGroup):
 
 
 @dataclass(frozen=True)
-class ReloadOptions(OptionGroup):
-    """What helps whoever writes an environment."""
+class AuthorOptions(OptionGroup):
+    """What helps whoever writes an environment, or looks for a cause."""
 
     title = "For authors"
 
@@ -181,6 +181,14 @@ class ReloadOptions(OptionGroup):
             "on with the old one.",
         ),
     ] = Settings.reload
+    sdk_only: Annotated[
+        bool,
+        typer.Option(
+            "--sdk-only",
+            help="Have the MCP SDK answer every message. By default, the gateway answers the frequent ones itself, "
+            "which is faster.",
+        ),
+    ] = Settings.sdk_only
 
 
 @dataclass(frozen=True)
@@ -219,7 +227,7 @@ SERVE_GROUPS = (
     CapacityOptions,
     ClusterOptions,
     ScoringOptions,
-    ReloadOptions,
+    AuthorOptions,
 )
 """The groups of options that a file may fill."""
 
@@ -230,7 +238,7 @@ def settings_of(
     capacity: CapacityOptions,
     cluster: ClusterOptions,
     logs: LoggingOptions,
-    reloading: ReloadOptions,
+    authors: AuthorOptions,
 ) -> Settings:
     """The gateway's settings.
 
@@ -238,7 +246,7 @@ def settings_of(
         ConfigurationError: The options contradict each other.
     """
     runtime = capacity.runtime
-    if reloading.reload and runtime is RuntimeOption.RAY:
+    if authors.reload and runtime is RuntimeOption.RAY:
         raise ConfigurationError("--reload does not work with --runtime ray: choose another runtime while you write")
     return Settings(
         host=address.host,
@@ -262,7 +270,8 @@ def settings_of(
         drain_seconds=capacity.drain_seconds,
         shutdown_seconds=capacity.shutdown_seconds,
         end_with_input=capacity.end_with_input,
-        reload=reloading.reload,
+        reload=authors.reload,
+        sdk_only=authors.sdk_only,
     )
 
 

@@ -170,6 +170,10 @@ class ClusterTable:
         sent = call_id or secrets.token_urlsafe(16)
         return await self._ask(CallMessage(found.handle, found.principal, tool, arguments, sent), progress)
 
+    def at_once(self, found: Found) -> bool:
+        """Always false: the episode runs elsewhere."""
+        return False
+
     async def legal_calls(self, found: Found) -> list[LegalCall] | None:
         """The calls that make sense now; `None` if the environment does not say."""
         return await self._ask(LegalCallsMessage(found.handle, found.principal))

@@ -1,11 +1,13 @@
 """Episodes: one object each, and the table that opens, finds and ends them."""
 
 from envport.episodes.admission import Admission
+from envport.episodes.answers import tool_error, tool_result
 from envport.episodes.base import EpisodeTable, Found, Opening
-from envport.episodes.callers import while_connected
+from envport.episodes.callers import Leaving, while_connected
 from envport.episodes.catalogue import environment_info, task_page
 from envport.episodes.episode import Episode
 from envport.episodes.faults import whose
+from envport.episodes.forms import OpenFields, TaskFields, told_of_fields
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
@@ -22,15 +24,21 @@ __all__ = [
     "EpisodeTable",
     "Episodes",
     "Found",
+    "Leaving",
     "Limits",
+    "OpenFields",
     "OpenRequest",
     "Opening",
     "Preparation",
+    "TaskFields",
     "Unobserved",
     "WatchedTable",
     "environment_info",
     "resolve",
     "task_page",
+    "told_of_fields",
+    "tool_error",
+    "tool_result",
     "while_connected",
     "whose",
 ]

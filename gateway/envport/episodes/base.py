@@ -168,6 +168,10 @@ class EpisodeTable(Protocol):
         """
         ...
 
+    def at_once(self, found: Found) -> bool:
+        """Whether a call would be answered now without waiting for anything, so that nobody has to watch its caller."""
+        ...
+
     async def legal_calls(self, found: Found) -> list[LegalCall] | None:
         """The calls that make sense now; `None` if the environment does not say. Never for the player.
 

@@ -6,13 +6,14 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
 
 from envport.errors import CallerLeft, EpisodeBusy
 
-__all__ = ["Turn", "while_connected"]
+__all__ = ["Leaving", "Turn", "while_connected"]
 
 T = TypeVar("T")
 _Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -41,11 +42,38 @@ class _Caller:
             self.on_left()
 
 
+class Leaving:
+    """Lets others say that a caller does not wait any more, although its connection stays.
+
+    Attributes:
+        said: Whether they have said so.
+    """
+
+    __slots__ = ("_leave", "said")
+
+    def __init__(self) -> None:
+        self.said = False
+        self._leave: Callable[[], None] | None = None
+
+    def say(self) -> None:
+        """Have the caller leave."""
+        self.said = True
+        if self._leave is not None:
+            self._leave()
+
+    def does(self, leave: Callable[[], None]) -> None:
+        """Set what makes the caller leave, while it waits."""
+        self._leave = leave
+
+
 _caller_at_hand: ContextVar[_Caller | None] = ContextVar("caller_at_hand", default=None)
 
 
 async def while_connected(
-    receive: _Receive | None, work: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[object]] | None = None
+    receive: _Receive | None,
+    work: Callable[[], Awaitable[T]],
+    undo: Callable[[T], Awaitable[object]] | None = None,
+    leaving: Leaving | None = None,
 ) -> T:
     """Do some work for a client, and cancel it when the client disconnects.
 
@@ -54,6 +82,7 @@ async def while_connected(
             client has no connection of its own.
         work: The work. A tool call that has begun is finished in any case.
         undo: Called with the result of the work if the client has disconnected in the meantime.
+        leaving: Cancels the work too.
 
     Raises:
         CallerLeft: The client disconnected before the work was done.
@@ -66,6 +95,8 @@ async def while_connected(
     watching: asyncio.Task[None] | None = None
     results: list[T] = []
     with anyio.CancelScope() as scope:
+        if leaving is not None:
+            leaving.does(partial(_leave, caller, scope))
 
         def watch() -> None:
             nonlocal watching
@@ -97,6 +128,10 @@ async def _has_left(receive: _Receive) -> bool:
 async def _watch(receive: _Receive, caller: _Caller, scope: anyio.CancelScope) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    _leave(caller, scope)
+
+
+def _leave(caller: _Caller, scope: anyio.CancelScope) -> None:
     caller.leave()
     scope.cancel()
 
@@ -110,7 +145,8 @@ class Turn:
 
     def __init__(self, wait_seconds: float):
         self._wait_seconds = wait_seconds
-        self._lock = anyio.Lock(fast_acquire=True)
+        self._lock = asyncio.Lock()
+        self._queued = 0
         # The call that has the turn: its tool, its id and its caller.
         self._running: tuple[str, str | None, _Caller | None] | None = None
         self._waiting: set[anyio.CancelScope] = set()
@@ -118,10 +154,23 @@ class Turn:
     @property
     def waiting(self) -> int:
         """How many operations wait for their turn."""
-        return self._lock.statistics().tasks_waiting
+        return self._queued
+
+    @property
+    def free(self) -> bool:
+        """Whether a call would get its turn at once."""
+        # Between two turns the lock is free, but promised to the first that waits.
+        return not (self._lock.locked() or self._queued)
 
     async def __aenter__(self) -> None:
-        await self._lock.acquire()
+        await self._acquire()
+
+    async def _acquire(self) -> None:
+        self._queued += 1
+        try:
+            await self._lock.acquire()
+        finally:
+            self._queued -= 1
 
     async def __aexit__(self, *_: object) -> None:
         self._lock.release()
@@ -136,9 +185,9 @@ class Turn:
         Raises:
             EpisodeBusy: The caller of the running call has left, and the call did not end in time.
         """
-        try:
-            self._lock.acquire_nowait()
-        except anyio.WouldBlock:
+        if self.free:
+            await self._lock.acquire()
+        else:
             await self._wait(call_id)
         caller = _caller_at_hand.get()
         self._running = (tool, call_id, caller)
@@ -158,14 +207,14 @@ class Turn:
         running = self._running
         if running is not None and call_id is not None and running[1] == call_id:
             # The same call, sent again: it waits for the answer.
-            await self._lock.acquire()
+            await self._acquire()
             return
         with anyio.CancelScope() as scope:
             self._waiting.add(scope)
             if running is not None and running[2] is not None and running[2].left:
                 self._limit(scope)
             try:
-                await self._lock.acquire()
+                await self._acquire()
                 return
             finally:
                 self._waiting.discard(scope)

@@ -114,6 +114,11 @@ class Episode:
         return self._callers > 0
 
     @property
+    def at_once(self) -> bool:
+        """Whether a call is answered without waiting for anything."""
+        return self._turn.free and self._run.at_once
+
+    @property
     def waiting(self) -> int:
         """How many calls wait for their turn."""
         return self._turn.waiting
@@ -210,14 +215,10 @@ class Episode:
                     return self._given(tool, arguments, call_id)
                 # While it waited, the episode may have been reset to a task with other tools.
                 self._check_tool(tool)
-                # A call that has begun is finished and recorded, even if its caller disconnects.
-                result: CallResult | None = None
-                with anyio.CancelScope(shield=True):
-                    step = self._step(tool, arguments, progress)
-                    kept = step if call_id is None else self._record.last.keep(call_id, tool, arguments, step)
-                    result = await kept
-                assert result is not None
-                return result
+                step = self._step(tool, arguments, progress)
+                if call_id is not None:
+                    step = self._record.last.keep(call_id, tool, arguments, step)
+                return await (step if self._run.at_once else _finished(step))
             finally:
                 self._turn.give_back()
         finally:
@@ -396,7 +397,8 @@ class Episode:
         try:
             return await self._run.step(tool, arguments, progress, reward_in_meta=self._reward_in_meta)
         except EpisodeFailed:
-            await self._retire()
+            with anyio.CancelScope(shield=True):
+                await self._retire()
             raise
 
     async def _legal_calls(self) -> list[LegalCall] | None:
@@ -438,3 +440,10 @@ class Episode:
             return trajectory
         episode = trajectory.episode.model_copy(update={"status": ending.status, "outcome": ending})
         return trajectory.model_copy(update={"episode": episode})
+
+
+async def _finished(step: Awaitable[CallResult]) -> CallResult:
+    """Finish a call that has begun and record it, even if its caller disconnects."""
+    with anyio.CancelScope(shield=True):
+        return await step
+    raise AssertionError

@@ -73,6 +73,11 @@ class PlayRecord:
         self._last_reward: float | None = None
 
     @property
+    def at_once(self) -> bool:
+        """Whether recording a call waits for nothing."""
+        return self._trajectories.at_once
+
+    @property
     def counted(self) -> str:
         """How many steps there were, in words."""
         return f"{self.steps} step{'s' if self.steps != 1 else ''}"

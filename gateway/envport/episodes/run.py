@@ -65,6 +65,11 @@ class EpisodeRun:
         """Whether its environment has not been freed."""
         return self._worker is not None
 
+    @property
+    def at_once(self) -> bool:
+        """Whether a call waits for nothing, so that no cancellation can reach one that has begun."""
+        return self._worker is not None and self._worker.at_once and self.record.at_once
+
     async def begin(self, runtime: Runtime, secrets: Mapping[str, str], on_lost: Callable[[WorkerLost], None]) -> None:
         """Make the environment and reset it.
 
@@ -217,13 +222,13 @@ class EpisodeRun:
         life = self._life
         if life.status == "failed":
             return result
-        counted, limit = self.record.counted, self._spec.prototype.max_steps
+        record, limit = self.record, self._spec.prototype.max_steps
         if result.terminated:
-            life.end("terminated", "terminated", f"It terminated after {counted}.")
+            life.end("terminated", "terminated", f"It terminated after {record.counted}.")
         elif result.truncated:
-            life.end("truncated", "truncated", f"It was truncated after {counted}.")
-        elif limit is not None and self.record.steps >= limit:
-            life.end("truncated", "step_limit", f"It was truncated at its limit of {counted}.")
+            life.end("truncated", "truncated", f"It was truncated after {record.counted}.")
+        elif limit is not None and record.steps >= limit:
+            life.end("truncated", "step_limit", f"It was truncated at its limit of {record.counted}.")
             return self._cut_off(tool, result)
         elif life.over is not None and life.over.status == "truncated":
             # The time limit was reached while the call was running.

@@ -242,6 +242,11 @@ class Episodes:
         """Call a tool. Calls of one episode run one after the other."""
         return await self._playable(found.handle, found.principal).call(tool, arguments, progress, call_id)
 
+    def at_once(self, found: Found) -> bool:
+        """Whether a call would be answered now without waiting for anything."""
+        episode = self._holding.get(found.handle)
+        return episode is not None and episode.at_once
+
     async def legal_calls(self, found: Found) -> list[LegalCall] | None:
         """The calls that make sense now; `None` if the environment does not say."""
         return await self._playable(found.handle, found.principal).legal_calls()

@@ -174,6 +174,10 @@ class WatchedTable:
             operation.gave(result)
             return result
 
+    def at_once(self, found: Found) -> bool:
+        """Whether a call would be answered now without waiting for anything."""
+        return self._table.at_once(found)
+
     async def legal_calls(self, found: Found) -> list[LegalCall] | None:
         """The calls that make sense now; `None` if the environment does not say."""
         return await self._table.legal_calls(found)

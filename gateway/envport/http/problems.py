@@ -16,6 +16,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from envport.episodes import told_of_fields
 from envport.errors import (
     AtCapacity,
     CallerLeft,
@@ -28,6 +29,7 @@ from envport.errors import (
     UnknownEnvironment,
     UnknownEpisode,
     UnknownTask,
+    error_fields,
 )
 from envport.types import FaultOwner
 
@@ -134,20 +136,14 @@ def _status(cls: type[EnvportError]) -> int:
 def problem(error: EnvportError) -> JSONResponse:
     """The HTTP answer for an error."""
     status = _status(type(error))
-    body: dict[str, Any] = {"code": error.code, "message": str(error)}
     headers: dict[str, str] = {}
     if isinstance(error, AtCapacity):
-        body["retry_after"] = error.retry_after
         headers["Retry-After"] = str(math.ceil(error.retry_after))
-    if isinstance(error, EpisodeFailed | EpisodeOver) and error.fault is not None:
-        body["fault"] = error.fault
-        if error.reason is not None:
-            body["reason"] = error.reason
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, PermissionDenied):
         headers["WWW-Authenticate"] = 'Bearer error="insufficient_scope"'
-    return JSONResponse({"error": body}, status, headers)
+    return JSONResponse({"error": error_fields(error)}, status, headers)
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -163,13 +159,9 @@ async def _envport_error(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _malformed(request: Request, error: Exception) -> JSONResponse:
-    problems: dict[str, list[str]] = {}
-    for detail in cast("RequestValidationError", error).errors():
-        field = str(detail["loc"][1]) if len(detail["loc"]) > 1 else "body"
-        problems.setdefault(field, []).append(detail["msg"])
-    # For a union, pydantic reports one problem for each member. Join them into one line.
-    lines = [f"{field}: {' or '.join(dict.fromkeys(said))}" for field, said in problems.items()]
-    body = {"code": "invalid_request", "message": "; ".join(lines)}
+    details = cast("RequestValidationError", error).errors()
+    said = ((str(detail["loc"][1]) if len(detail["loc"]) > 1 else "body", detail["msg"]) for detail in details)
+    body = {"code": "invalid_request", "message": told_of_fields(said)}
     return JSONResponse({"error": body}, 422)
 
 

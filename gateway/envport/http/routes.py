@@ -6,14 +6,19 @@ from functools import partial
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, StrictInt, field_validator
-from pydantic_core import PydanticCustomError
 from starlette.responses import PlainTextResponse
 
 from envport.access import ANYONE, Access, Principal
 from envport.definition import EnvironmentDefinition
-from envport.episodes import EpisodeTable, Opening, OpenRequest, environment_info, task_page, while_connected
-from envport.episodes.requests import MAX_LABEL, MAX_LABELS
+from envport.episodes import (
+    EpisodeTable,
+    OpenFields,
+    Opening,
+    TaskFields,
+    environment_info,
+    task_page,
+    while_connected,
+)
 from envport.errors import AtCapacity, EpisodeFailed, InvalidRequest, UnknownEnvironment, UnknownEpisode
 from envport.http.problems import ANYWHERE, add_error_handlers, describe_refusals, refusals
 from envport.http.welcome import WELCOME, welcome
@@ -23,7 +28,6 @@ from envport.types import (
     EpisodeInfo,
     LegalCalls,
     OpenedEpisode,
-    Task,
     TaskPage,
     Trajectory,
 )
@@ -52,61 +56,6 @@ class MetricsSource(Protocol):
             accept: The request's `Accept` header.
         """
         ...
-
-
-class TaskFields(BaseModel):
-    """Which task to play. If no task is given, the seed selects one."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    split: Annotated[str | None, Field(description="The split to take the task from; the first one if not given.")] = (
-        None
-    )
-    task: Annotated[
-        StrictInt | Task | None, Field(description="Index of the task in the split, or a task of one's own.")
-    ] = None
-    seed: Annotated[
-        StrictInt | None,
-        Field(description="From 0 to 2**63-1. The same task and seed give the same episode."),
-    ] = None
-
-    @field_validator("task", mode="before")
-    @classmethod
-    def _index_or_task(cls, value: object) -> object:
-        if isinstance(value, str | float | list):
-            raise PydanticCustomError("task", "it has to be an index into the split, or a task with an id")
-        return value
-
-    @property
-    def choice(self) -> Choice:
-        """The fields as the table of episodes takes them."""
-        return Choice(self.split, self.task, self.seed)
-
-
-class OpenFields(TaskFields):
-    """A request for an episode."""
-
-    environment: Annotated[str, Field(description="Name of the environment.")]
-    reward_in_meta: Annotated[
-        StrictBool, Field(description="Put the reward into `_meta` of MCP results. Not for evaluation.")
-    ] = False
-    mint_token: Annotated[
-        StrictBool, Field(description="Return a bearer token that plays this episode and opens nothing else.")
-    ] = False
-    labels: Annotated[
-        dict[str, str],
-        Field(
-            description=f"Labels such as run, group and sample, to find the episode by; at most {MAX_LABELS}, of at "
-            f"most {MAX_LABEL} characters. The player never sees them."
-        ),
-    ] = {}
-    secrets: Annotated[
-        dict[str, SecretStr],
-        Field(
-            description="Secrets for the environment, by name. They are recorded, logged and returned nowhere.",
-            repr=False,
-        ),
-    ] = {}
 
 
 class ControlPlane:
@@ -225,14 +174,7 @@ async def list_tasks(
 )
 async def open_episode(body: OpenFields, request: Request, plane: Plane, caller: CallingPrincipal) -> OpenedEpisode:
     """Open an episode. If there is no room, it waits for a bounded time, then answers 503 with Retry-After."""
-    asked = OpenRequest(
-        body.environment,
-        caller.name,
-        body.choice,
-        body.reward_in_meta,
-        labels=body.labels,
-        secrets={name: secret.get_secret_value() for name, secret in body.secrets.items()},
-    )
+    asked = body.request(caller.name)
     opening = await while_connected(
         # Nobody but the client that left would know the handle.
         request.receive,

@@ -63,18 +63,24 @@ class ExactResults:
         if ctx.method == "tools/list":
             if ctx.request is not None:
                 ctx.request.scope[REFORMAT_KEY] = True
-            listing = await self._listing(ctx)
-            return {
-                "tools": listing.tools,
-                "resultType": "complete",
-                "ttlMs": _LISTING_TTL_MS if listing.lasting else 0,
-                "cacheScope": "private",
-                "_meta": self._meta,
-            }
+            return self._result(await self._listing(ctx))
         if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
             instructions = await self._instructions(ctx)
             return result | {"instructions": instructions} if instructions else result
         return result
+
+    def _result(self, listing: Listing) -> dict[str, Any]:
+        return {
+            "tools": listing.tools,
+            "resultType": "complete",
+            "ttlMs": _LISTING_TTL_MS if listing.lasting else 0,
+            "cacheScope": "private",
+            "_meta": self._meta,
+        }
+
+    def written(self, listing: Listing) -> bytes:
+        """The result of `tools/list` as JSON, as `SameBytes` writes it."""
+        return _json(self._result(listing))
 
 
 class SameBytes:
@@ -126,7 +132,11 @@ def _rewrite(body: bytes) -> bytes:
         prefix = b"data: " if line.startswith(b"data: ") else b""
         if text := line[len(prefix) :].strip():
             try:
-                lines[index] = prefix + json.dumps(json.loads(text), separators=(",", ":")).encode("ascii")
+                lines[index] = prefix + _json(json.loads(text))
             except ValueError:
                 continue
     return b"\r\n".join(lines)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii")

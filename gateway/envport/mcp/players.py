@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
 
 import anyio
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from envport.access import Principal
-from envport.episodes import EpisodeTable, Found, Opening, OpenRequest
+from envport.episodes import EpisodeTable, Found, Leaving, Opening, OpenRequest
 
-__all__ = ["PLAYER_KEY", "FixedEpisode", "Player", "PlayerOf", "SessionEpisodes", "player_of_request"]
+__all__ = [
+    "PLAYER_KEY",
+    "FixedEpisode",
+    "Player",
+    "PlayerOf",
+    "SessionEpisodes",
+    "ToolRequest",
+    "player_of_request",
+    "player_with_session",
+]
 
 PLAYER_KEY = "envport.player"
 """Where the HTTP surface puts the `Player` into the ASGI scope."""
@@ -22,8 +30,7 @@ PLAYER_KEY = "envport.player"
 _SESSION_HEADER = "mcp-session-id"
 
 
-@dataclass(frozen=True, slots=True)
-class Player:
+class Player(NamedTuple):
     """The caller of a request.
 
     Attributes:
@@ -41,14 +48,37 @@ class Player:
 PlayerOf = Callable[[ServerRequestContext[Any, Any]], Player]
 
 
+class ToolRequest(NamedTuple):
+    """What a server has to know of a request that calls a tool.
+
+    Attributes:
+        player: Its caller.
+        meta: Its `_meta`.
+        receive: The ASGI receive channel of the request, whose body has been read; `None` if it came over stdio.
+        report: Sends progress to the caller; `None` if the way that the request took has none.
+        leaving: Lets a cancellation reach it that comes in another request.
+    """
+
+    player: Player
+    meta: Mapping[str, Any]
+    receive: Callable[[], Awaitable[Any]] | None = None
+    report: Callable[[float, float | None, str | None], Awaitable[None]] | None = None
+    leaving: Leaving | None = None
+
+
 def player_of_request(ctx: ServerRequestContext[Any, Any]) -> Player:
     """The player that the HTTP surface put into the request's scope."""
     request = ctx.request
     assert request is not None
     player: Player = request.scope[PLAYER_KEY]
-    if player.episode is None and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-        return Player(player.principal, None, request.headers.get(_SESSION_HEADER))
+    if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return player_with_session(player, request.headers.get(_SESSION_HEADER))
     return player
+
+
+def player_with_session(player: Player, session: str | None) -> Player:
+    """The player of a request of the handshake era, whose session may remember an episode."""
+    return player if player.episode is not None else Player(player.principal, None, session)
 
 
 class SessionEpisodes:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
-from mcp.server.context import ServerRequestContext
 
 from envport.episodes import CallResult, EpisodeTable, Found, while_connected
 from envport.errors import EnvportError, InvalidRequest
+from envport.mcp.players import ToolRequest
 from envport.types import CALL_ID_KEY
 
-__all__ = ["playing", "receiving"]
+__all__ = ["PROGRESS_TOKEN", "playing"]
+
+PROGRESS_TOKEN = "progressToken"
+"""The key of `_meta` with which a client asks for progress."""
 
 _Report = tuple[float, float | None, str | None]
 
@@ -24,7 +27,7 @@ _LONGEST_CALL_ID = 200
 
 
 async def playing(
-    ctx: ServerRequestContext[Any, Any], table: EpisodeTable, found: Found, tool: str, arguments: Mapping[str, Any]
+    request: ToolRequest, table: EpisodeTable, found: Found, tool: str, arguments: Mapping[str, Any]
 ) -> CallResult:
     """Call a tool of an episode, and send its progress to the client if the client asked for it.
 
@@ -33,21 +36,18 @@ async def playing(
         CallerLeft: The client disconnected. If the call had begun, it was finished and recorded.
         EnvportError: Any error that the call raised.
     """
-    return await while_connected(receiving(ctx), partial(_playing, ctx, table, found, tool, arguments))
-
-
-def receiving(ctx: ServerRequestContext[Any, Any]) -> Any:
-    """The ASGI receive channel of the request; `None` if it came over stdio."""
-    return ctx.request.receive if ctx.request is not None else None
+    if table.at_once(found):
+        return await _playing(request, table, found, tool, arguments)
+    work = partial(_playing, request, table, found, tool, arguments)
+    return await while_connected(request.receive, work, leaving=request.leaving)
 
 
 async def _playing(
-    ctx: ServerRequestContext[Any, Any], table: EpisodeTable, found: Found, tool: str, arguments: Mapping[str, Any]
+    request: ToolRequest, table: EpisodeTable, found: Found, tool: str, arguments: Mapping[str, Any]
 ) -> CallResult:
-    meta: Mapping[str, Any] = ctx.meta or {}
-    call_id = _call_id(meta)
-    reporting = found.spec.progress_tools
-    if (reporting is not None and tool not in reporting) or "progress_token" not in meta:
+    call_id = _call_id(request.meta)
+    reporting, report = found.spec.progress_tools, request.report
+    if report is None or (reporting is not None and tool not in reporting):
         return await table.call(found, tool, arguments, None, call_id)
     loop = asyncio.get_running_loop()
     sender, receiver = anyio.create_memory_object_stream[_Report](_BUFFERED)
@@ -64,7 +64,7 @@ async def _playing(
 
     result: CallResult | EnvportError | None = None
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_forward, ctx, receiver)
+        tasks.start_soon(_forward, report, receiver)
         try:
             result = await table.call(found, tool, arguments, sink, call_id)
         except EnvportError as error:
@@ -86,7 +86,7 @@ def _call_id(meta: Mapping[str, Any]) -> str | None:
     return given
 
 
-async def _forward(ctx: ServerRequestContext[Any, Any], receiver: MemoryObjectReceiveStream[_Report]) -> None:
+async def _forward(report: Callable[..., Awaitable[None]], receiver: MemoryObjectReceiveStream[_Report]) -> None:
     async with receiver:
         async for progress, total, message in receiver:
-            await ctx.session.report_progress(progress, total, message)
+            await report(progress, total, message)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
-from typing import Any, cast
+from functools import cached_property, partial
+from typing import Any
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -14,8 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from envport.blocks import ContentBlock
 from envport.definition import EnvironmentDefinition
-from envport.environment import ToolHints
-from envport.episodes import EpisodeTable, Found, Opening, OpenRequest, while_connected
+from envport.episodes import EpisodeTable, Found, Opening, OpenRequest, tool_error, tool_result, while_connected
 from envport.errors import (
     EnvportError,
     EpisodeFailed,
@@ -25,30 +24,32 @@ from envport.errors import (
     UnknownTool,
 )
 from envport.mcp.exact import ExactResults, Listing
-from envport.mcp.players import FixedEpisode, PlayerOf, SessionEpisodes
-from envport.mcp.progress import playing, receiving
-from envport.mcp.results import opening_blocks, prompt_messages, tool_error, tool_result
+from envport.mcp.listings import start_episode_tool, with_episode_id
+from envport.mcp.openings import opening_blocks, prompt_messages
+from envport.mcp.players import FixedEpisode, Player, PlayerOf, SessionEpisodes, ToolRequest
+from envport.mcp.progress import playing
 from envport.telemetry.mcp_server import WhenTraced
 from envport.tools.arguments import schema_problems
 from envport.tools.dialects import validator_of
 from envport.tools.toolset import EPISODE_ID, START_EPISODE, Toolset
 from envport.types import Choice
 
-__all__ = ["EpisodeServer", "FixedServer", "GoneServer", "SharedServer"]
+__all__ = ["EnvironmentServer", "EpisodeServer", "FixedServer", "GoneServer", "SharedServer"]
 
 Context = ServerRequestContext[Any, Any]
 
 _PROMPT = "task"
 
 
-class _EnvironmentServer:
+class EnvironmentServer:
     """Base class of the servers: a tool listing, a prompt, and tool calls whose errors the model can read."""
 
     name = "envport"
     version = ""
     tools: list[dict[str, Any]]
 
-    def __init__(self) -> None:
+    def __init__(self, player_of: PlayerOf) -> None:
+        self._player_of = player_of
         self._schemas: dict[str, dict[str, Any]] = {tool["name"]: tool["inputSchema"] for tool in self.tools}
         # On every call, the SDK searches the schema for arguments that are repeated in headers. Most tools have none,
         # so it gets only the schemas that do.
@@ -58,25 +59,64 @@ class _EnvironmentServer:
         self.server.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
         self.server.add_request_handler("prompts/list", types.PaginatedRequestParams, self._list_prompts)
         self.server.add_request_handler("prompts/get", types.GetPromptRequestParams, self._get_prompt)
-        info = self.server.server_info.model_dump(mode="json", by_alias=True, exclude_none=True)
+        self.server_info: dict[str, Any] = self.server.server_info.model_dump(
+            mode="json", by_alias=True, exclude_none=True
+        )
         self.server.middleware[:] = [WhenTraced(middleware) for middleware in self.server.middleware]
-        self.server.middleware.append(ExactResults(self.listing, info, self.instructions))
+        self._exact = ExactResults(self._exact_listing, self.server_info, self._exact_instructions)
+        self.server.middleware.append(self._exact)
 
-    async def listing(self, ctx: Context) -> Listing:
-        """The tool listing, which is always the same for most servers."""
+    def reads_headers(self, tool: str) -> bool:
+        """Whether some arguments of a tool are repeated in headers."""
+        return tool in self._routed
+
+    @cached_property
+    def written_listing(self) -> bytes | None:
+        """The result of `tools/list` as JSON, if it is the same for every player."""
+        listing = self.same_listing
+        return self._exact.written(listing) if listing is not None else None
+
+    @property
+    def same_listing(self) -> Listing | None:
+        """The tool listing, if it is the same for every player."""
         return Listing(self.tools)
 
-    async def instructions(self, ctx: Context) -> str | None:
+    async def listing(self, player: Player) -> Listing:
+        """The tool listing for a player."""
+        listing = self.same_listing
+        assert listing is not None
+        return listing
+
+    async def instructions(self, player: Player) -> str | None:
         """The server's instructions for the model."""
         raise NotImplementedError
 
-    async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def play(self, request: ToolRequest, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out a tool call."""
         raise NotImplementedError
 
-    async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
+    async def call(self, request: ToolRequest, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out a tool call, and answer what is wrong with it as a tool error.
+
+        Raises:
+            UnknownTool: There is no such tool.
+        """
+        try:
+            return await self.play(request, tool, arguments)
+        except UnknownTool:
+            raise
+        except EnvportError as error:
+            return tool_error(error)
+
+    async def prompt(self, player: Player) -> list[dict[str, Any]]:
         """The messages of the prompt."""
         raise NotImplementedError
+
+    async def _exact_listing(self, ctx: Context) -> Listing:
+        return await self.listing(self._player_of(ctx))
+
+    async def _exact_instructions(self, ctx: Context) -> str | None:
+        return await self.instructions(self._player_of(ctx))
 
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams) -> types.ListToolsResult:
         _refuse_cursor(params)
@@ -84,12 +124,13 @@ class _EnvironmentServer:
         return types.ListToolsResult(tools=[])
 
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
+        meta: Mapping[str, Any] = ctx.meta or {}
+        report = ctx.session.report_progress if "progress_token" in meta else None
+        request = ToolRequest(self._player_of(ctx), meta, _receiving(ctx), report)
         try:
-            return await self.play(ctx, params.name, params.arguments or {})
+            return await self.call(request, params.name, params.arguments or {})
         except UnknownTool as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
-        except EnvportError as error:
-            return tool_error(error)
 
     async def _list_prompts(self, ctx: Context, params: types.PaginatedRequestParams) -> types.ListPromptsResult:
         _refuse_cursor(params)
@@ -99,14 +140,25 @@ class _EnvironmentServer:
         if params.name != _PROMPT:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt: {params.name}; there is {_PROMPT!r}")
         try:
-            messages = await self.prompt(ctx)
+            messages = await self.prompt(self._player_of(ctx))
         except EnvportError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
         return types.GetPromptResult.model_validate({"messages": messages})
 
 
+def _receiving(ctx: Context) -> Any:
+    """The ASGI receive channel of the request; `None` if it came over stdio."""
+    return ctx.request.receive if ctx.request is not None else None
+
+
 def _names_headers(schema: dict[str, Any]) -> bool:
     return '"x-mcp-header"' in json.dumps(schema)
+
+
+def _episode_of(player: Player) -> Found:
+    if player.episode is None:
+        raise UnknownEpisode
+    return player.episode
 
 
 def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
@@ -114,7 +166,7 @@ def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
         raise MCPError(code=types.INVALID_PARAMS, message="Unknown cursor: the list has one page")
 
 
-class EpisodeServer(_EnvironmentServer):
+class EpisodeServer(EnvironmentServer):
     """The server of an open episode. It lists exactly the episode's tools.
 
     Args:
@@ -129,57 +181,62 @@ class EpisodeServer(_EnvironmentServer):
         self.tools = [] if spec.tools_vary else spec.listing
         self._tools_vary = spec.tools_vary
         self._table = table
-        self._player_of = player_of
-        super().__init__()
+        super().__init__(player_of)
 
-    async def listing(self, ctx: Context) -> Listing:
+    @property
+    def same_listing(self) -> Listing | None:
+        """The tools of the environment, unless they depend on the task."""
+        return None if self._tools_vary else super().same_listing
+
+    async def listing(self, player: Player) -> Listing:
         """The tools of the environment, or of the episode's task."""
         if not self._tools_vary:
-            return await super().listing(ctx)
+            return await super().listing(player)
         try:
-            opening = await self._table.opening(self._episode(ctx))
+            opening = await self._table.opening(_episode_of(player))
         except (UnknownEpisode, EpisodeFailed):
             # It was closed or lost after the address was looked up.
             return Listing([], lasting=False)
         # A reset with another task changes the tools at the same address.
         return Listing(opening.tools.listing, lasting=False)
 
-    async def instructions(self, ctx: Context) -> str | None:
+    async def instructions(self, player: Player) -> str | None:
         """The task's prompt and the first observation."""
-        opening = await self._table.opening(self._episode(ctx))
+        opening = await self._table.opening(_episode_of(player))
         return "\n\n".join(filter(None, (opening.prompt, opening.observation.text)))
 
-    async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def play(self, request: ToolRequest, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call the tool in the episode."""
-        episode = self._episode(ctx)
-        result = await playing(ctx, self._table, episode, tool, arguments)
+        episode = _episode_of(request.player)
+        result = await playing(request, self._table, episode, tool, arguments)
         return tool_result(result)
 
-    async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
+    async def prompt(self, player: Player) -> list[dict[str, Any]]:
         """The task's prompt and the first observation."""
-        opening = await self._table.opening(self._episode(ctx))
+        opening = await self._table.opening(_episode_of(player))
         return prompt_messages(opening.prompt, opening.observation)
 
-    def _episode(self, ctx: Context) -> Found:
-        episode = self._player_of(ctx).episode
-        if episode is None:
-            raise UnknownEpisode
-        return episode
 
-
-class FixedServer(_EnvironmentServer):
+class FixedServer(EnvironmentServer):
     """The server of a process that plays one episode. The episode begins at the first call.
 
     Args:
         spec: The environment.
         table: The table of episodes.
+        player_of: Finds the caller of a request.
         fixed: The episode.
         tools: The tools of the episode.
         prompt: The instructions for the player.
     """
 
     def __init__(
-        self, spec: EnvironmentDefinition, table: EpisodeTable, fixed: FixedEpisode, tools: Toolset, prompt: str
+        self,
+        spec: EnvironmentDefinition,
+        table: EpisodeTable,
+        player_of: PlayerOf,
+        fixed: FixedEpisode,
+        tools: Toolset,
+        prompt: str,
     ):
         self.name, self.version = spec.name, spec.cls.version
         self.tools = tools.listing
@@ -187,13 +244,13 @@ class FixedServer(_EnvironmentServer):
         self._table = table
         self._fixed = fixed
         self._prompt = prompt
-        super().__init__()
+        super().__init__(player_of)
 
-    async def instructions(self, ctx: Context) -> str | None:
+    async def instructions(self, player: Player) -> str | None:
         """The task's prompt; the episode has not begun yet."""
         return f"{self._prompt}\n\nThe first result begins with the first observation.".strip()
 
-    async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def play(self, request: ToolRequest, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call the tool in the episode."""
         if tool not in self._schemas:
             raise UnknownTool(f"Unknown tool: {tool}")
@@ -201,18 +258,18 @@ class FixedServer(_EnvironmentServer):
         before = opening.observation.content if self._fixed.take_opening() else ()
         try:
             found = self._table.find(opening.handle, self._fixed.principal)
-            result = await playing(ctx, self._table, found, tool, arguments)
+            result = await playing(request, self._table, found, tool, arguments)
             return tool_result(result, before, self._toolset.tools[tool])
         except EnvportError as error:
             return tool_error(error, before)
 
-    async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
+    async def prompt(self, player: Player) -> list[dict[str, Any]]:
         """The task's prompt and the first observation."""
         opening = await self._fixed.get()
         return prompt_messages(opening.prompt, opening.observation)
 
 
-class SharedServer(_EnvironmentServer):
+class SharedServer(EnvironmentServer):
     """The server for clients that start episodes: `start_episode`, and the tools with an added `episode_id`.
 
     Args:
@@ -227,19 +284,19 @@ class SharedServer(_EnvironmentServer):
         self._spec = spec
         self._lasting = lasting
         self._table = table
-        self._player_of = player_of
         self._idle_seconds = table.limits.idle_seconds
         self._sessions = SessionEpisodes()
-        start = _start_episode(spec, self._idle_seconds)
+        start = start_episode_tool(spec, self._idle_seconds)
         self._start_schema = validator_of(start["inputSchema"])
-        self.tools = [start, *(_with_episode_id(tool) for tool in spec.listing)]
-        super().__init__()
+        self.tools = [start, *(with_episode_id(tool) for tool in spec.listing)]
+        super().__init__(player_of)
 
-    async def listing(self, ctx: Context) -> Listing:
+    @property
+    def same_listing(self) -> Listing | None:
         """The tools of the environment, and `start_episode`."""
         return Listing(self.tools, lasting=self._lasting)
 
-    async def instructions(self, ctx: Context) -> str | None:
+    async def instructions(self, player: Player) -> str | None:
         """The environment's instructions, and how to start an episode."""
         return (
             f"{self._spec.instructions}\n\nCall {START_EPISODE} to begin: it returns an {EPISODE_ID} and the first "
@@ -247,33 +304,33 @@ class SharedServer(_EnvironmentServer):
             f"An episode expires after {self._idle_seconds / 60:g} minutes without a call."
         ).strip()
 
-    async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
+    async def prompt(self, player: Player) -> list[dict[str, Any]]:
         """The environment's instructions, and how to start an episode."""
-        return prompt_messages(await self.instructions(ctx) or "", None)
+        return prompt_messages(await self.instructions(player) or "", None)
 
-    async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def play(self, request: ToolRequest, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Start an episode, or call a tool in the episode that the arguments or the session name."""
         if tool == START_EPISODE:
-            return await self._start(ctx, arguments)
+            return await self._start(request, arguments)
         if tool not in self._schemas and self._lasting:
             raise UnknownTool(f"Unknown tool: {tool}")
         arguments = dict(arguments)
         handle = arguments.pop(EPISODE_ID, None)
         if handle is not None and not isinstance(handle, str):
             raise InvalidArguments(f"Argument {EPISODE_ID!r} has to be a string, as {START_EPISODE} returned it.")
-        found, before = await self._find(ctx, handle, tool, arguments)
+        found, before = await self._find(request, handle, tool, arguments)
         if tool not in found.spec.tools:
             raise UnknownTool(f"Unknown tool: {tool}")
         try:
-            result = await playing(ctx, self._table, found, tool, arguments)
+            result = await playing(request, self._table, found, tool, arguments)
             return tool_result(result, before, found.spec.tools[tool])
         except EnvportError as error:
             return tool_error(error, before)
 
-    async def _start(self, ctx: Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def _start(self, request: ToolRequest, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if problems := schema_problems(self._start_schema, arguments):
             raise InvalidArguments(problems)
-        opening = await self._open(ctx, arguments)
+        opening = await self._open(request, arguments)
         return {
             "content": opening_blocks(opening, self._idle_seconds),
             "isError": False,
@@ -281,25 +338,28 @@ class SharedServer(_EnvironmentServer):
             "_meta": {"envport/episode_id": opening.handle},
         }
 
-    async def _open(self, ctx: Context, arguments: Mapping[str, Any]) -> Opening:
+    async def _open(self, request: ToolRequest, arguments: Mapping[str, Any]) -> Opening:
         if self._table.environment(self._spec.name) is not self._spec:
             raise InvalidRequest(
                 "This environment has changed since you connected, and its tools may have, too: connect again to start "
                 "an episode. One that you have started can be played to its end."
             )
-        player = self._player_of(ctx)
+        player = request.player
         name = player.principal.name
         asked = OpenRequest(self._spec.name, name, Choice(**arguments))
         opening = await while_connected(
-            receiving(ctx), partial(self._table.open, asked), lambda unread: self._table.close(unread.handle, name)
+            request.receive,
+            partial(self._table.open, asked),
+            lambda unread: self._table.close(unread.handle, name),
+            request.leaving,
         )
         self._sessions.remember(player.session, opening.handle)
         return opening
 
     async def _find(
-        self, ctx: Context, handle: str | None, tool: str, arguments: Mapping[str, Any]
+        self, request: ToolRequest, handle: str | None, tool: str, arguments: Mapping[str, Any]
     ) -> tuple[Found, list[ContentBlock]]:
-        player = self._player_of(ctx)
+        player = request.player
         known = handle if handle is not None else self._sessions.get(player.session)
         if known is None:
             if player.session is None:
@@ -310,7 +370,7 @@ class SharedServer(_EnvironmentServer):
             if tool not in self._schemas:
                 raise UnknownTool(f"Unknown tool: {tool}")
             self._spec.tools[tool].bind(arguments)
-            opening = await self._open(ctx, {})
+            opening = await self._open(request, {})
             found = Found(opening.handle, player.principal.name, self._spec)
             return found, opening_blocks(opening, self._idle_seconds)
         found = self._table.find(known, player.principal.name)
@@ -321,57 +381,25 @@ class SharedServer(_EnvironmentServer):
         return found, []
 
 
-class GoneServer(_EnvironmentServer):
-    """Answers for an episode that is unknown, expired, closed or another principal's, in the same way for all."""
+class GoneServer(EnvironmentServer):
+    """Answers for an episode that is unknown, expired, closed or another principal's, in the same way for all.
 
-    def __init__(self) -> None:
+    Args:
+        player_of: Finds the caller of a request.
+    """
+
+    def __init__(self, player_of: PlayerOf) -> None:
         self.tools = []
-        super().__init__()
+        super().__init__(player_of)
 
-    async def instructions(self, ctx: Context) -> str | None:
+    async def instructions(self, player: Player) -> str | None:
         """The message that there is no such episode."""
         return str(UnknownEpisode())
 
-    async def play(self, ctx: Context, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def play(self, request: ToolRequest, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Refuse."""
         raise UnknownEpisode
 
-    async def prompt(self, ctx: Context) -> list[dict[str, Any]]:
+    async def prompt(self, player: Player) -> list[dict[str, Any]]:
         """Refuse."""
         raise UnknownEpisode
-
-
-def _start_episode(spec: EnvironmentDefinition, idle_seconds: float) -> dict[str, Any]:
-    properties: dict[str, Any] = {}
-    if splits := list(spec.splits):
-        properties["split"] = {
-            "type": "string",
-            "enum": splits,
-            "description": f"The collection of tasks to choose from; {splits[0]} if not given.",
-        }
-        properties["task"] = {
-            "type": "integer",
-            "minimum": 0,
-            "description": "Index of the task in the split; the seed chooses one if not given.",
-        }
-    properties["seed"] = {
-        "type": "integer",
-        "minimum": 0,
-        "maximum": 2**53 - 1,
-        "description": "The same task and seed give the same episode; random if not given.",
-    }
-    return {
-        "name": START_EPISODE,
-        "description": (
-            f"Start a new episode of {spec.name}. Returns an {EPISODE_ID}, to be passed in every other call, and the "
-            f"first observation. The episode expires after {idle_seconds / 60:g} minutes without a call."
-        ),
-        "inputSchema": {"type": "object", "properties": properties, "additionalProperties": False},
-        "annotations": ToolHints(read_only=False, destructive=False, open_world=False).annotations(),
-    }
-
-
-def _with_episode_id(tool: Mapping[str, Any]) -> dict[str, Any]:
-    schema = cast("dict[str, Any]", tool["inputSchema"])
-    handle = {"type": "string", "description": f"The {EPISODE_ID} that {START_EPISODE} returned."}
-    return {**tool, "inputSchema": {**schema, "properties": {**schema["properties"], EPISODE_ID: handle}}}

@@ -1,25 +1,32 @@
 """The sessions of the handshake era: how many there are, whose they are, and which one makes room for a new one.
 
 The SDK keeps the sessions of each server by themselves, and refuses new ones at a limit. Here they are counted for the
-whole gateway, and the one that was unused for longest is ended, so that no client keeps the others out.
+whole gateway, and the one that was unused for longest is ended, so that no client keeps the others out. Messages that
+are answered without the SDK use their session too, so the unused ones are ended here, not by the SDK.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+import anyio
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from envport.episodes import Leaving
 
 __all__ = ["Sessions", "refusal"]
 
 _VERSIONS = frozenset(version.encode("ascii") for version in HANDSHAKE_PROTOCOL_VERSIONS)
 _SESSION = b"mcp-session-id"
+_LONGEST_PERIOD = 15.0
 
 
 def refusal(status: int, message: str) -> JSONResponse:
@@ -33,6 +40,8 @@ class _Session:
     user: Any
     requests: int = 0
     last_used: float = 0.0
+    begun: bool = False
+    running: dict[int | str, Leaving] = field(default_factory=dict[int | str, Leaving])
 
 
 class Sessions:
@@ -41,7 +50,7 @@ class Sessions:
     Args:
         most: How many sessions there may be.
         per_principal: How many of them one principal may have.
-        idle_seconds: After how many seconds without a request the SDK ends a session.
+        idle_seconds: After how many seconds without a request a session is ended.
     """
 
     def __init__(self, most: int, per_principal: int, idle_seconds: float):
@@ -55,8 +64,56 @@ class Sessions:
     @property
     def open(self) -> int:
         """How many sessions are open."""
-        self._forget_idle()
-        return self._count()
+        return sum(map(len, self._known.values()))
+
+    async def end_unused(self) -> None:
+        """End the sessions that are not used, until cancelled."""
+        while True:
+            await anyio.sleep(min(_LONGEST_PERIOD, self._idle_seconds / 4))
+            since = time.monotonic() - self._idle_seconds
+            for principal, known in list(self._known.items()):
+                # In the order of their last use, except for those that are in use.
+                unused = [it for it in known.items() if not it[1].requests and it[1].last_used <= since]
+                for key, session in unused:
+                    self._forget(principal, key)
+                    await _end(key, session)
+
+    @contextmanager
+    def using(self, principal: str, named: str, app: ASGIApp, number: int | str) -> Generator[Leaving | None]:
+        """Use a session for a message that is answered without the SDK.
+
+        Args:
+            principal: Name of the principal of the message.
+            named: Id of the session.
+            app: The server that the message is for.
+            number: Id of the message.
+
+        Yields:
+            What a cancellation of the message is said to; `None` if the principal has no such session at this server.
+        """
+        session = self._named(principal, named)
+        if session is None or session.app is not app or not session.begun:
+            yield None
+            return
+        session.requests += 1
+        leaving = session.running[number] = Leaving()
+        try:
+            yield leaving
+        finally:
+            session.running.pop(number, None)
+            self._used(principal, named.encode("latin-1"), session)
+
+    def cancel(self, principal: str, named: str, number: int | str) -> None:
+        """Cancel a message that is being answered without the SDK.
+
+        Args:
+            principal: Name of the principal that asks for it.
+            named: Id of its session.
+            number: Id of the message.
+        """
+        session = self._named(principal, named)
+        if session is not None and (leaving := session.running.get(number)) is not None:
+            leaving.say()
 
     def at_which(self, principal: str, named: str | None) -> ASGIApp | None:
         """The server at which a session was opened; `None` if it is unknown.
@@ -65,8 +122,7 @@ class Sessions:
             principal: Name of the session's principal.
             named: Id of the session.
         """
-        known = self._known.get(principal)
-        session = known.get(named.encode("latin-1")) if known is not None and named is not None else None
+        session = self._named(principal, named) if named is not None else None
         return session.app if session is not None else None
 
     async def serve(self, principal: str, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,24 +148,34 @@ class Sessions:
         else:
             await self._use(principal, named, app, scope, receive, send)
 
+    def _named(self, principal: str, named: str) -> _Session | None:
+        known = self._known.get(principal)
+        return known.get(named.encode("latin-1")) if known is not None else None
+
     async def _use(
         self, principal: str, named: bytes, app: ASGIApp, scope: Scope, receive: Receive, send: Send
     ) -> None:
         known = self._known.get(principal)
         session = known.get(named) if known is not None else None
-        if known is None or session is None:
+        if session is None:
             await app(scope, receive, send)
             return
         session.requests += 1
+        # The first one after the handshake says that it is complete.
+        session.begun = True
         try:
             await app(scope, receive, send)
         finally:
-            session.requests -= 1
-            session.last_used = time.monotonic()
+            self._used(principal, named, session)
             if scope["method"] == "DELETE":
                 self._forget(principal, named)
-            elif named in known:
-                known.move_to_end(named)
+
+    def _used(self, principal: str, key: bytes, session: _Session) -> None:
+        session.requests -= 1
+        session.last_used = time.monotonic()
+        known = self._known.get(principal)
+        if known is not None and key in known:
+            known.move_to_end(key)
 
     async def _open(self, principal: str, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         # Take the place before anything is awaited, under a name that is no session's.
@@ -139,7 +205,6 @@ class Sessions:
 
     async def _make_room(self, principal: str) -> bool:
         """End sessions until the limits are kept. Returns false if that is not possible."""
-        self._forget_idle()
         while (full := self._full(principal)) is not None:
             unused = next(((key, it) for key, it in self._known[full].items() if not it.requests), None)
             if unused is None:
@@ -153,12 +218,9 @@ class Sessions:
         """The principal that has to give up a session."""
         if len(self._known[principal]) > self._per_principal:
             return principal
-        if self._count() > self._most:
+        if self.open > self._most:
             return max(self._known, key=lambda name: len(self._known[name]))
         return None
-
-    def _count(self) -> int:
-        return sum(map(len, self._known.values()))
 
     def _forget(self, principal: str, key: bytes) -> None:
         known = self._known.get(principal)
@@ -166,15 +228,6 @@ class Sessions:
             known.pop(key, None)
             if not known:
                 del self._known[principal]
-
-    def _forget_idle(self) -> None:
-        """Forget the sessions that the SDK has ended."""
-        since = time.monotonic() - self._idle_seconds
-        for principal, known in list(self._known.items()):
-            for key, session in list(known.items()):
-                if session.requests or session.last_used > since:
-                    break
-                self._forget(principal, key)
 
 
 async def _end(key: bytes, session: _Session) -> None:

@@ -80,4 +80,4 @@ def _server(spec: EnvironmentDefinition, table: EpisodeTable, choice: Choice) ->
     # What was drawn is kept, so that the episode has the task whose prompt is shown.
     drawn = Choice(start.split, start.task_index, start.seed)
     fixed = FixedEpisode(table, OpenRequest(spec.name, ANYONE.name, drawn))
-    return FixedServer(spec, table, fixed, start.tools, spec.prompt(start.task)).server
+    return FixedServer(spec, table, _the_process, fixed, start.tools, spec.prompt(start.task)).server

@@ -10,13 +10,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
@@ -27,10 +26,14 @@ from envport.access import Principal
 from envport.definition import EnvironmentDefinition
 from envport.episodes import EpisodeTable, Found
 from envport.errors import UnknownEpisode
+from envport.mcp.bodies import WholeBody
+from envport.mcp.direct import DirectAnswers
 from envport.mcp.exact import SameBytes
+from envport.mcp.plain import PlainHeaders, PlainMessage, cancelled_request
 from envport.mcp.players import PLAYER_KEY, Player, player_of_request
-from envport.mcp.servers import EpisodeServer, GoneServer, SharedServer
+from envport.mcp.servers import EnvironmentServer, EpisodeServer, GoneServer, SharedServer
 from envport.mcp.sessions import Sessions, refusal
+from envport.telemetry.tracing import TRACED_KEY
 
 __all__ = ["EPISODE_HEADER", "Endpoint", "McpSurface"]
 
@@ -41,8 +44,7 @@ _ENDPOINT = re.compile(r"/(?:episodes/(?P<episode>[^/]+)/|environments/(?P<envir
 _NO_TOOLS: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """The episode or environment that the address of an MCP request names.
 
     Attributes:
@@ -71,27 +73,27 @@ class Endpoint:
 
 
 class _Served:
-    """An SDK server with its transports: plain JSON answers, and streams for tools that report progress.
+    """A server with the SDK's transports: plain JSON answers, and streams for tools that report progress.
 
     Args:
         server: The server.
-        idle_seconds: Seconds after which a session that is not used ends.
         streaming: The tools that report progress; `None` for all.
+        stateless: Whether there are no sessions.
+
+    Attributes:
+        direct: Answers plain messages without the SDK.
         stateless: Whether there are no sessions.
     """
 
     def __init__(
-        self,
-        server: Server[Any],
-        idle_seconds: float,
-        streaming: frozenset[str] | None = _NO_TOOLS,
-        *,
-        stateless: bool = False,
+        self, server: EnvironmentServer, streaming: frozenset[str] | None = _NO_TOOLS, *, stateless: bool = False
     ):
+        self.direct = DirectAnswers(server, streaming)
+        self.stateless = stateless
         self._streaming = streaming
-        # A session lives as long as an idle episode. If it ended earlier, its client would lose a live episode.
-        # `Sessions` limits how many there are.
-        manager = partial(StreamableHTTPSessionManager, server, session_idle_timeout=idle_seconds, max_sessions=None)
+        self._same_bytes = SameBytes(self._by_the_sdk)
+        # `Sessions` limits how many there are, and ends those that are not used.
+        manager = partial(StreamableHTTPSessionManager, server.server, session_idle_timeout=None, max_sessions=None)
         self._plain = manager(json_response=True, stateless=stateless)
         # A manager finds only its own sessions, so one manager has to handle all sessions of a server.
         self._stream = self._plain if streaming == _NO_TOOLS else manager(json_response=False, stateless=stateless)
@@ -104,6 +106,9 @@ class _Served:
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._same_bytes(scope, receive, send)
+
+    async def _by_the_sdk(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._manager(scope).asgi_app(scope, receive, send)
 
     def _manager(self, scope: Scope) -> StreamableHTTPSessionManager:
@@ -126,8 +131,8 @@ class _Playing:
     """
 
     spec: EnvironmentDefinition
-    kept: SameBytes
-    once: SameBytes
+    kept: _Served
+    once: _Served
 
 
 class McpSurface:
@@ -136,15 +141,17 @@ class McpSurface:
     Args:
         table: The table of episodes.
         changing: Whether environments may be replaced, so that clients are not to keep the listings of their addresses.
+        sdk_only: Whether the SDK answers every message, and none is answered directly.
     """
 
-    def __init__(self, table: EpisodeTable, *, changing: bool = False):
+    def __init__(self, table: EpisodeTable, *, changing: bool = False, sdk_only: bool = False):
         self._table = table
+        self._sdk_only = sdk_only
         self._changing = changing
         # By identity, because episodes of an environment that was replaced are played on.
         self._playing: dict[int, _Playing] = {}
-        self._shared: dict[str, SameBytes] = {}
-        self._replaced: dict[str, list[SameBytes]] = {}
+        self._shared: dict[str, _Served] = {}
+        self._replaced: dict[str, list[_Served]] = {}
         self._served: list[_Served] = []
         self._tasks: TaskGroup | None = None
         limits = table.limits
@@ -152,13 +159,13 @@ class McpSurface:
         for spec in table.environments.values():
             self._shared[spec.name] = self._add(spec)
         # Stateless, so that a session that began while the episode was live gets an answer too.
-        self._gone = self._serve(GoneServer().server, stateless=True)
+        self._gone = self._serve(GoneServer(player_of_request), stateless=True)
 
-    def _add(self, spec: EnvironmentDefinition) -> SameBytes:
+    def _add(self, spec: EnvironmentDefinition) -> _Served:
         """Add the servers of the environment's episodes, and return the one of its address."""
         streaming = spec.progress_tools
-        playing = EpisodeServer(spec, self._table, player_of_request).server
-        shared = SharedServer(spec, self._table, player_of_request, lasting=not self._changing).server
+        playing = EpisodeServer(spec, self._table, player_of_request)
+        shared = SharedServer(spec, self._table, player_of_request, lasting=not self._changing)
         self._playing[id(spec)] = _Playing(
             spec,
             self._serve(playing, streaming),
@@ -188,11 +195,11 @@ class McpSurface:
         return show
 
     def _serve(
-        self, server: Server[Any], streaming: frozenset[str] | None = _NO_TOOLS, *, stateless: bool = False
-    ) -> SameBytes:
-        served = _Served(server, self._table.limits.idle_seconds, streaming, stateless=stateless)
+        self, server: EnvironmentServer, streaming: frozenset[str] | None = _NO_TOOLS, *, stateless: bool = False
+    ) -> _Served:
+        served = _Served(server, streaming, stateless=stateless)
         self._served.append(served)
-        return SameBytes(served)
+        return served
 
     @property
     def sessions(self) -> int:
@@ -207,6 +214,7 @@ class McpSurface:
                 for served in self._served:
                     await stack.enter_async_context(served.run())
                 self._tasks = tasks
+                tasks.start_soon(self._sessions.end_unused)
                 yield
             tasks.cancel_scope.cancel()
 
@@ -226,8 +234,6 @@ class McpSurface:
             # The server sends only answers, so a GET stream would stay empty. It would also keep its session alive.
             await Response(status_code=405, headers={"Allow": "POST, DELETE"})(scope, receive, send)
             return
-        # The SDK binds a session to the user who opened it.
-        scope["user"] = _user(principal)
         if endpoint.conflicting:
             await refusal(400, "The address and the header Envport-Episode name different episodes")(
                 scope, receive, send
@@ -235,23 +241,55 @@ class McpSurface:
             return
         if endpoint.episode is not None:
             found = self._find(endpoint, principal)
-            scope[PLAYER_KEY] = Player(principal, found)
-            # With replicas, the next request may reach another replica, which does not know the session.
+            player = Player(principal, found)
             if found is None:
-                await self._gone(scope, receive, send)
-            elif principal.episode is not None or self._table.replicated:
-                await self._playing[id(found.spec)].once(scope, receive, send)
+                served = self._gone
             else:
-                await self._sessions.serve(principal.name, self._playing[id(found.spec)].kept, scope, receive, send)
+                playing = self._playing[id(found.spec)]
+                # With replicas, the next request may reach another replica, which does not know the session.
+                alone = principal.episode is not None or self._table.replicated
+                served = playing.once if alone else playing.kept
+        else:
+            name = endpoint.environment or self._only_environment()
+            if name not in self._shared:
+                await refusal(404, self._no_environment(endpoint.environment))(scope, receive, send)
+                return
+            player = Player(principal)
+            served = self._at(name, principal, scope)
+        if await self._answered_directly(served, player, scope, receive, send):
             return
-        name = endpoint.environment or self._only_environment()
-        if name not in self._shared:
-            await refusal(404, self._no_environment(endpoint.environment))(scope, receive, send)
-            return
-        scope[PLAYER_KEY] = Player(principal)
-        await self._sessions.serve(principal.name, self._at(name, principal, scope), scope, receive, send)
+        scope[PLAYER_KEY] = player
+        # The SDK binds a session to the user who opened it.
+        scope["user"] = _user(principal)
+        if served.stateless:
+            await served(scope, receive, send)
+        else:
+            await self._sessions.serve(principal.name, served, scope, receive, send)
 
-    def _at(self, name: str, principal: Principal, scope: Scope) -> SameBytes:
+    async def _answered_directly(
+        self, served: _Served, player: Player, scope: Scope, receive: Receive, send: Send
+    ) -> bool:
+        # The SDK makes spans of its own.
+        if self._sdk_only or TRACED_KEY in scope or not isinstance(receive, WholeBody) or receive.body is None:
+            return False
+        headers = PlainHeaders.of(scope["headers"])
+        if headers is None:
+            return False
+        message = PlainMessage.of(headers, receive.body)
+        of_a_session = not headers.modern and not served.stateless
+        if message is not None and not of_a_session:
+            return await served.direct.answer(headers, message, player, receive, send)
+        session, principal = headers.session, player.principal.name
+        if session is None or not of_a_session:
+            return False
+        if message is None:
+            if (number := cancelled_request(receive.body)) is not None:
+                self._sessions.cancel(principal, session, number)
+            return False
+        with self._sessions.using(principal, session, served, message.id) as leaving:
+            return leaving is not None and await served.direct.answer(headers, message, player, receive, send, leaving)
+
+    def _at(self, name: str, principal: Principal, scope: Scope) -> _Served:
         """The server of an environment's address, which for a session is the one that opened it."""
         if (replaced := self._replaced.get(name)) is not None:
             opened_at = self._sessions.at_which(principal.name, Headers(scope=scope).get("mcp-session-id"))

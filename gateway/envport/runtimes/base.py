@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import Any, Protocol, cast
 
 from pydantic_core import to_jsonable_python
@@ -169,26 +169,40 @@ def reward_of(value: Any) -> float | None:
     return reward
 
 
-@contextmanager
-def contained() -> Generator[None]:
+class _Contained:
+    # It has no state, so one serves all calls.
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            return
+        if isinstance(error, ToolError):
+            if error.content is not None:
+                error.content = observe(error.content)
+            return
+        if isinstance(error, Exception):
+            return
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            return
+        raise RuntimeError(f"the environment raised {type(error).__qualname__}: {error}") from error
+
+
+_CONTAINED = _Contained()
+
+
+def contained() -> AbstractContextManager[None]:
     """Turn everything that an environment raises into an ordinary exception, so that it ends only its own episode.
 
     One exception passes unchanged: the cancellation of the current asyncio task, which belongs to the caller. The
     content of a `ToolError` becomes an observation.
     """
-    try:
-        yield
-    except ToolError as refused:
-        if refused.content is not None:
-            refused.content = observe(refused.content)
-        raise
-    except Exception:
-        raise
-    except BaseException as error:
-        task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            raise
-        raise RuntimeError(f"the environment raised {type(error).__qualname__}: {error}") from error
+    return _CONTAINED
 
 
 def legal_calls_of(value: Any) -> list[LegalCall] | None:
@@ -219,7 +233,12 @@ class Worker(Protocol):
     """One environment instance, in whichever runtime. Only one caller may use it at a time.
 
     After `WorkerLost` or a cancelled call, only `close` may be called.
+
+    Attributes:
+        at_once: Whether its calls wait for nothing, so that no cancellation can reach one that has begun.
     """
+
+    at_once: bool
 
     async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
         """Start the episode and return the first observation.

@@ -193,6 +193,7 @@ class _InlineWorker:
         blocking: set[tuple[str, str]],
     ):
         self.busy = False
+        self.at_once = not spec.is_async
         self._is_async = spec.is_async
         self._instance = instance
         self._bounds = bounds
@@ -264,7 +265,10 @@ class _InlineWorker:
             result = measured()
             if not inspect.isawaitable(result):
                 return result
-            measured = partial(_same, result)
+            # A sync method gave something to wait for after all.
+            with anyio.CancelScope(shield=True):
+                measured = partial(_same, result)
+                return await self._run_in_own_task(measured, what, seconds, partial(self._overdue, what, seconds))
         return await self._run_in_own_task(measured, what, seconds, partial(self._overdue, what, seconds))
 
     async def _run_in_own_task(
@@ -327,6 +331,7 @@ class _ThreadWorker(_InlineWorker):
         limiter: anyio.CapacityLimiter,
     ):
         super().__init__(spec, instance, bounds, workers, on_lost, set())
+        self.at_once = False
         self._threads = threads
         self._limiter = limiter
         self._left = False

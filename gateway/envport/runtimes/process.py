@@ -168,6 +168,7 @@ class _ProcessWorker:
         bounds: Bounds,
         process: EpisodeProcess,
     ):
+        self.at_once = False
         self._spec = spec
         self._bounds = bounds
         self._process = process

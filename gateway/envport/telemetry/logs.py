@@ -48,6 +48,9 @@ def configure_logging(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None
     handler.addFilter(_is_told_of)
     logging.basicConfig(level="WARNING" if level is LogLevel.INFO else level.upper(), handlers=[handler], force=True)
     logging.getLogger("envport").setLevel(level.upper())
+    # At debug level, it logs the headers of WebSocket handshakes, with their tokens.
+    server = logging.getLogger("uvicorn.error")
+    server.setLevel(max(server.getEffectiveLevel(), logging.INFO))
     # Otherwise Python's warnings would be printed as lines that are no records, with whatever text is in them.
     logging.captureWarnings(True)
 

@@ -5,22 +5,47 @@ A span never contains arguments, observations or messages, because they may be s
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+import time
+from collections.abc import Generator, Iterable, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from opentelemetry import context, propagate, trace
 
-__all__ = ["OpenSpan", "annotate", "begin_span", "caller_joined", "current_ids", "traced"]
+__all__ = ["TRACED_KEY", "OpenSpan", "annotate", "begin_span", "caller_joined", "current_ids", "traced"]
 
 Attribute = str | int | float | bool
 
 _tracer = trace.get_tracer("envport")
 _NOT_JOINED = nullcontext()
 
+_LOOK_SECONDS = 0.1
+
+TRACED_KEY = "envport.traced"
+"""In the ASGI scope of a request for which spans are collected."""
+
+
+class _Look:
+    """Whether a tracer provider is set, as it was a moment ago: OpenTelemetry reads the environment to tell."""
+
+    def __init__(self) -> None:
+        self._found = False
+        self._again = 0.0
+
+    def __call__(self) -> bool:
+        if self._found or (now := time.monotonic()) < self._again:
+            return self._found
+        self._again = now + _LOOK_SECONDS
+        self._found = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+        return self._found
+
+
+_look = _Look()
+
 
 def traced() -> bool:
-    """Whether a tracer provider is set."""
-    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    """Whether a tracer provider is set. One that is set later is noticed within a tenth of a second."""
+    return _look()
 
 
 class OpenSpan:
@@ -75,13 +100,16 @@ def annotate(attributes: Mapping[str, Attribute | None]) -> None:
     trace.get_current_span().set_attributes(_known(attributes))
 
 
-def caller_joined(headers: Iterable[tuple[bytes, bytes]]) -> AbstractContextManager[None]:
+def caller_joined(scope: MutableMapping[str, Any]) -> AbstractContextManager[None]:
     """Continue the trace that a request's headers name (W3C Trace Context: `traceparent`).
 
     Args:
-        headers: The headers in ASGI form, with names in lower case.
+        scope: The ASGI scope of the request.
     """
-    return _joined(headers) if traced() else _NOT_JOINED
+    if not traced():
+        return _NOT_JOINED
+    scope[TRACED_KEY] = True
+    return _joined(scope["headers"])
 
 
 @contextmanager

@@ -14,7 +14,13 @@ __all__ = ["MemoryTrajectories", "TrajectoryStore"]
 
 
 class TrajectoryStore(Protocol):
-    """Keeps the calls of episodes. After `append` returns, the call is stored as durably as the store allows."""
+    """Keeps the calls of episodes. After `append` returns, the call is stored as durably as the store allows.
+
+    Attributes:
+        at_once: Whether `append` waits for nothing, so that no cancellation can reach it.
+    """
+
+    at_once: bool
 
     async def begin(self, episode_id: str, first_observation: Observation) -> None:
         """Start the recording of an episode. A recording that exists is replaced."""
@@ -61,6 +67,7 @@ class MemoryTrajectories:
     """
 
     def __init__(self, max_bytes: int = 8 * 2**20, max_records: int = 10_000, max_total_bytes: int = 512 * 2**20):
+        self.at_once = True
         self._max_bytes = max_bytes
         self._max_records = max_records
         self._max_total_bytes = max_total_bytes

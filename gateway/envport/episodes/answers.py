@@ -1,4 +1,4 @@
-"""Results of tool calls in MCP's wire form."""
+"""Answers to tool calls as MCP results, in wire form."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from envport.blocks import ContentBlock, joined, text_block, text_of
-from envport.episodes import CallResult, Opening
-from envport.errors import EnvportError, EpisodeFailed, EpisodeOver
+from envport.episodes.play import CallResult
+from envport.errors import EnvportError, error_fields
 from envport.tools.schema import ToolSpec
-from envport.types import Observation
 
-__all__ = ["opening_blocks", "prompt_messages", "tool_error", "tool_result"]
-
+__all__ = ["tool_error", "tool_result"]
 
 _FIRST_OBSERVATION = "envport/first_observation"
 
@@ -56,11 +54,12 @@ def tool_result(
 
 def tool_error(error: EnvportError, before: Sequence[ContentBlock] = ()) -> dict[str, Any]:
     """A tool error for the model to read. The message says what was wrong and what to do next."""
+    fields = error_fields(error)
     meta = {"envport/error": error.code}
-    if isinstance(error, EpisodeFailed | EpisodeOver) and error.fault is not None:
-        meta["envport/fault"] = error.fault
-        if error.reason is not None:
-            meta["envport/outcome"] = error.reason
+    if "fault" in fields:
+        meta["envport/fault"] = fields["fault"]
+        if "reason" in fields:
+            meta["envport/outcome"] = fields["reason"]
     return {
         "content": [*_introduced(before, [text_block(str(error))])],
         "isError": True,
@@ -71,30 +70,3 @@ def tool_error(error: EnvportError, before: Sequence[ContentBlock] = ()) -> dict
 
 def _introduced(before: Sequence[ContentBlock], reply: Sequence[ContentBlock]) -> Sequence[ContentBlock]:
     return joined([*before, text_block("The result of this call:"), *reply]) if before else reply
-
-
-def opening_blocks(opening: Opening, idle_seconds: float) -> list[ContentBlock]:
-    """The content for a player that has started an episode: the handle, the prompt and the first observation.
-
-    They are one block of text, unless the observation has images or the like. There is no structured content, because
-    clients that show it to their model hide the text.
-    """
-    lines = [
-        f"episode_id: {opening.handle}",
-        f"Pass this episode_id in every call. The episode expires after {idle_seconds / 60:g} minutes without a call.",
-    ]
-    if opening.spec.tools_vary:
-        callable_here = ", ".join(name for name in opening.tools.tools if name in opening.spec.tools)
-        lines.append(f"Of the tools listed here, this episode has: {callable_here or 'none'}.")
-    blocks = [text_block("\n".join(lines))]
-    if opening.prompt:
-        blocks.append(text_block(opening.prompt))
-    return joined([*blocks, *opening.observation.content])
-
-
-def prompt_messages(prompt: str, first: Observation | None) -> list[dict[str, Any]]:
-    """An MCP prompt that tells a model what to do, with the first observation if there is one."""
-    blocks = [text_block(prompt)] if prompt else []
-    if first is not None:
-        blocks.extend(first.content)
-    return [{"role": "user", "content": block} for block in blocks]

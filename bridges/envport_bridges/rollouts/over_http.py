@@ -1,0 +1,133 @@
+"""Episodes at a gateway over HTTP: opened over its control plane, played over MCP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from envport.client import calls
+from envport.client.addresses import EnvironmentAddress, episode_path, mcp_address
+from envport.client.calls import Call
+from envport.errors import GatewayUnreachable, MissingExtra
+from envport.types import Choice, EpisodeInfo, LegalCall
+from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
+from envport_bridges.rollouts.wire import ToolCall, read_answer
+
+try:
+    import aiohttp
+except ImportError:
+    raise MissingExtra("Playing on a gateway", "rollouts") from None
+
+__all__ = ["OverHttp"]
+
+ResultT = TypeVar("ResultT")
+
+# Shorter than the idle timeout of servers, so that a server does not close a connection just as it is used.
+_KEPT_CONNECTION_SECONDS = 3.0
+_CONNECT_SECONDS = 10.0
+_CONTROL_SECONDS = 60.0
+
+
+class OverHttp:
+    """A `GatewayWay` over a pool of HTTP connections.
+
+    Args:
+        target: The token and the settings.
+        address: The environment.
+    """
+
+    def __init__(self, target: RolloutTarget, address: EnvironmentAddress):
+        self._base, self._name = address.gateway, address.name
+        self._target = target
+        self._calls: dict[str, ToolCall] = {}
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=target.connections, keepalive_timeout=_KEPT_CONNECTION_SECONDS),
+            headers=calls.headers_for(target.token),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+
+    def expect(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Prepare the calls of the tools."""
+        for tool in tools:
+            if tool["name"] not in self._calls:
+                self._calls[tool["name"]] = ToolCall.of(tool["name"], tool["inputSchema"])
+
+    async def open(self, choice: Choice, labels: Mapping[str, str], name: str) -> RolloutEpisode:
+        """Open an episode. One whose answer is lost expires."""
+        secrets = dict(self._target.secrets)
+        opened = await self.control(
+            calls.open_episode(self._name, choice, reward_in_meta=True, labels=labels, secrets=secrets)
+        )
+        return RolloutEpisode(
+            episode_id=opened.episode_id,
+            address=self._address(opened.episode_id, opened.mcp_url),
+            prompt=opened.prompt,
+            observation=opened.observation,
+            seed=opened.seed,
+            fingerprint=opened.fingerprint,
+            tools=opened.tools,
+        )
+
+    async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any], call_id: str) -> CallReply:
+        """Call a tool."""
+        call = self._calls.get(tool)
+        if call is None:
+            call = self._calls[tool] = ToolCall.of(tool, {})
+        body, headers = call.body(arguments, call_id), call.headers_for(arguments)
+        return read_answer(*await self._send("POST", episode.address, body, headers, self._target.call_seconds))
+
+    async def legal_calls(self, episode: RolloutEpisode) -> list[LegalCall] | None:
+        """The calls that make sense now."""
+        return (await self.control(calls.legal_calls(episode.episode_id))).calls
+
+    async def keep_alive(self, episode: RolloutEpisode) -> None:
+        """Restart the idle time of an episode."""
+        await self.control(calls.keep_alive(episode.episode_id))
+
+    async def finish(self, episode: RolloutEpisode) -> EpisodeInfo:
+        """End an episode, and wait for its reward."""
+        return await self.control(calls.finish(episode.episode_id))
+
+    async def close(self, episode: RolloutEpisode) -> None:
+        """Close an episode."""
+        await self.control(calls.close_episode(episode.episode_id))
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        await self._http.close()
+
+    async def control(self, call: Call[ResultT]) -> ResultT:
+        """Send a call of the control plane.
+
+        Raises:
+            EnvportError: The gateway's error, as the same class.
+            GatewayUnreachable: There was no usable answer.
+        """
+        data = json.dumps(call.json).encode("ascii") if call.json is not None else None
+        headers = {"Content-Type": "application/json"} if data is not None else {}
+        url = f"{self._base}{call.path}" + (f"?{urlencode(call.params)}" if call.params else "")
+        # Opening an episode may take longer than a call, so a short call limit must not apply here.
+        seconds = max(self._target.call_seconds, _CONTROL_SECONDS)
+        status, _, body = await self._send(call.method, url, data, headers, seconds)
+        return call.read(url, status, body)
+
+    def _address(self, episode_id: str, mcp_url: str) -> str:
+        """Where an episode is played. Always at the target's own address, so that no other host gets the token."""
+        if mcp_url.startswith(f"{self._base}/"):
+            return mcp_url
+        return mcp_address(self._base, episode_path(episode_id))
+
+    async def _send(
+        self, method: str, url: str, data: bytes | None, headers: dict[str, str], seconds: float
+    ) -> tuple[int, str, bytes]:
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
+        try:
+            async with self._http.request(
+                method, url, data=data, headers=headers, allow_redirects=False, timeout=timeout
+            ) as response:
+                return response.status, response.headers.get("Content-Type", ""), await response.read()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise GatewayUnreachable(f"no answer from {self._base}: {error or type(error).__name__}") from error

@@ -1,0 +1,94 @@
+"""A caller of the rollout channel, for the load generator. All callers of a job share one WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Self
+from uuid import uuid4
+
+from websockets.asyncio.client import ClientConnection, connect
+
+from envport.bench.targets import BenchTarget
+
+__all__ = ["ChannelCaller", "ChannelLine"]
+
+
+class ChannelLine:
+    """One WebSocket, with the requests that wait for their answers.
+
+    Args:
+        url: Address of the server.
+        path: Path of the endpoint.
+    """
+
+    def __init__(self, url: str, path: str):
+        self._address = f"ws{url.removeprefix('http')}{path}"
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._number = 0
+        self._socket: ClientConnection | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send a request, and return the message that comes back with its id."""
+        async with self._lock:
+            if self._socket is None:
+                self._socket = await connect(self._address, compression=None, max_size=None)
+                self._reading = asyncio.create_task(self._read(self._socket))
+        self._number += 1
+        number = self._number
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        await self._socket.send(json.dumps(message).encode())
+        return json.loads(await answer)
+
+    async def _read(self, socket: ClientConnection) -> None:
+        async for data in socket:
+            self._waiting.pop(json.loads(data)["id"]).set_result(data if isinstance(data, bytes) else data.encode())
+
+    async def close(self) -> None:
+        """Close the WebSocket."""
+        if self._socket is not None:
+            await self._socket.close()
+
+
+class ChannelCaller:
+    """One caller, with an episode if the target plays episodes.
+
+    Args:
+        target: The target to call.
+        line: The WebSocket that it shares with the others.
+    """
+
+    def __init__(self, target: BenchTarget, line: ChannelLine):
+        self._target = target
+        self._line = line
+        self._episode = ""
+        self._calls = 0
+
+    async def begin(self) -> Self:
+        """Open an episode, if the target plays them."""
+        if self._target.plays:
+            opened = await self._line.ask("episodes/open", {"environment": "echo", "name": uuid4().hex})
+            self._episode = opened["result"]["episode_id"]
+        return self
+
+    async def call(self) -> str | None:
+        """Call the tool; what was wrong with its answer."""
+        self._calls += 1
+        said = f"{self._episode} says {self._calls}"
+        meta = {"envport/episode_id": self._episode}
+        params = {"name": "echo", "arguments": {"message": said}, "_meta": meta}
+        answer = await self._line.ask("tools/call", params)
+        if self._target.plays:
+            result = answer.get("result", {})
+            right = [block.get("text") for block in result.get("content", [])] == [said] and not result.get("isError")
+        else:
+            right = answer.get("params") == params
+        return None if right else f"{self._target.name} was told {said!r} and answered {answer!r}"
+
+    async def end(self) -> None:
+        """Close the episode."""
+        if self._episode:
+            await self._line.ask("episodes/close", {"episode_id": self._episode})

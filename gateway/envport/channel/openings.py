@@ -1,0 +1,90 @@
+"""Openings that have names: one that is asked for again, after its answer was lost, opens no second episode."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from envport.episodes import EpisodeTable, Opening, OpenRequest
+from envport.errors import EnvportError, InvalidRequest
+
+__all__ = ["NamedOpenings"]
+
+_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    request: OpenRequest
+    opening: asyncio.Future[Opening]
+
+
+class NamedOpenings:
+    """Opens episodes, each once for its name.
+
+    Args:
+        table: The episodes.
+    """
+
+    def __init__(self, table: EpisodeTable):
+        self._table = table
+        self._named: OrderedDict[tuple[str, str], _Named] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, name: str, request: OpenRequest) -> Opening:
+        """Open an episode, or return the one that was opened under this name.
+
+        The opening goes on if the caller leaves, so that it can be asked for again. An episode that nobody asks for
+        expires.
+
+        Args:
+            name: The name, which is the principal's own.
+            request: The request.
+
+        Raises:
+            InvalidRequest: The name was used for another request.
+            EnvportError: The episode cannot be opened. The name is free again.
+        """
+        key = (request.principal, name)
+        named = self._named.get(key)
+        if named is None:
+            named = self._begin(key, request)
+        elif named.request != request:
+            raise InvalidRequest(f"The name {name!r} was used for another request: give each opening its own")
+        return await asyncio.shield(named.opening)
+
+    async def stop(self) -> None:
+        """Stop the openings that have not ended."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, key: tuple[str, str], request: OpenRequest) -> _Named:
+        loop = asyncio.get_running_loop()
+        named = self._named[key] = _Named(request, loop.create_future())
+        if len(self._named) > _REMEMBERED:
+            self._named.popitem(last=False)
+        task = loop.create_task(_settle(named.opening, partial(self._table.open, request)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        named.opening.add_done_callback(partial(self._ended, key, named))
+        return named
+
+    def _ended(self, key: tuple[str, str], named: _Named, opening: asyncio.Future[Opening]) -> None:
+        failed = opening.cancelled() or opening.exception() is not None
+        if failed and self._named.get(key) is named:
+            del self._named[key]
+
+
+async def _settle(opening: asyncio.Future[Opening], work: Callable[[], Awaitable[Opening]]) -> None:
+    try:
+        opening.set_result(await work())
+    except EnvportError as error:
+        opening.set_exception(error)
+    except BaseException:
+        opening.cancel()
+        raise

@@ -1,0 +1,227 @@
+"""The rollout channel of a gateway: one WebSocket for the requests of any number of episodes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from socket import SOCK_STREAM
+from socket import socket as Socket
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from pydantic_core import from_json
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
+
+from envport.client.certificates import trusted
+from envport.errors import EnvportError, GatewayUnreachable, InvalidArguments, error_from_code
+from envport.types import MAX_BODY
+
+__all__ = ["Channel", "ChannelMissing"]
+
+# At debug level, the library logs the headers of the handshake, with the token.
+_quiet = logging.getLogger(f"{__name__}.socket")
+_quiet.setLevel(logging.INFO)
+
+_CONNECT_SECONDS = 10.0
+_PING_SECONDS = 20.0
+# A trainer may hold Python's lock for long, and then answers no ping.
+_PONG_SECONDS = 120.0
+_MESSAGE = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}'
+# The frame around the parameters is small.
+_LARGEST = MAX_BODY - 1024
+_AWAY = frozenset({502, 503, 504})
+
+
+class ChannelMissing(Exception):
+    """The gateway has no rollout channel, or a proxy on the way lets no WebSocket through."""
+
+
+class Channel:
+    """A connection to the rollout channel. It is made at the first request, and anew after a drop.
+
+    When the connection drops, every request that has no answer raises `GatewayUnreachable`. It may be sent again: a
+    call with the same id, an opening with the same name, and whatever changes nothing twice.
+
+    Args:
+        gateway: Address of the gateway.
+        headers: Headers of the handshake, such as a token's.
+    """
+
+    def __init__(self, gateway: str, headers: Mapping[str, str]):
+        self._gateway = gateway
+        self._headers = dict(headers)
+        self._socket: ClientConnection | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._connecting = asyncio.Lock()
+        self._there = False
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._number = 0
+
+    async def connect(self) -> None:
+        """Connect, unless there is a connection.
+
+        Raises:
+            ChannelMissing: There is no channel. Never once there was a connection.
+            GatewayUnreachable: There is no answer.
+            EnvportError: The gateway refuses the token.
+        """
+        async with self._connecting:
+            if self._socket is not None:
+                return
+            try:
+                self._socket = socket = await self._connected()
+            except ChannelMissing as missing:
+                if not self._there:
+                    raise
+                raise self._unreachable(missing) from None
+            self._there = True
+            self._reading = asyncio.create_task(self._read(socket))
+
+    async def _connected(self) -> ClientConnection:
+        address = f"ws{self._gateway.removeprefix('http')}/rollouts"
+        try:
+            socket = await connect(
+                address,
+                sock=await _connected_socket(self._gateway),
+                logger=_quiet,
+                additional_headers=self._headers,
+                # Messages are small, and mostly go within one machine.
+                compression=None,
+                max_size=None,
+                proxy=None,
+                open_timeout=_CONNECT_SECONDS,
+                ping_interval=_PING_SECONDS,
+                ping_timeout=_PONG_SECONDS,
+                ssl=trusted() if address.startswith("wss:") else None,
+            )
+        except InvalidStatus as error:
+            raise self._refusal(error) from None
+        except InvalidHandshake as error:
+            raise ChannelMissing(str(error)) from None
+        except (OSError, TimeoutError, EOFError) as error:
+            raise self._unreachable(error) from error
+        try:
+            # Some proxies answer the handshake, and then let nothing through.
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await (await socket.ping())
+        except (OSError, TimeoutError, WebSocketException) as error:
+            await socket.close()
+            raise ChannelMissing(f"no answer to a ping: {error or type(error).__name__}") from None
+        return socket
+
+    async def request(self, method: str, params: bytes, seconds: float | None) -> dict[str, Any]:
+        """Send a request, and wait for its result.
+
+        Args:
+            method: What is asked for.
+            params: With what, as JSON.
+            seconds: How long to wait; `None` for as long as it takes.
+
+        Raises:
+            EnvportError: The gateway's error, as the same class.
+            GatewayUnreachable: There was no answer. The request may have been carried out.
+            ChannelMissing: There is no channel.
+        """
+        if (size := len(params)) > _LARGEST:
+            raise InvalidArguments(f"The arguments of a call may take {_LARGEST:,} bytes at most, not {size:,}.")
+        if self._socket is None:
+            await self.connect()
+        socket = self._socket
+        if socket is None:
+            raise GatewayUnreachable(f"{self._gateway} has closed the connection at once")
+        self._number = number = self._number + 1
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(seconds):
+                await socket.send(_MESSAGE % (number, method.encode("ascii"), params))
+                return _result(await answer)
+        except TimeoutError as error:
+            raise GatewayUnreachable(f"no answer from {self._gateway} within {seconds:g} s") from error
+        except (OSError, WebSocketException) as error:
+            raise self._unreachable(error) from error
+        finally:
+            del self._waiting[number]
+            # The connection may drop before the request is sent, and then nobody awaits the answer.
+            if answer.done() and not answer.cancelled():
+                answer.exception()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._socket is not None:
+            await self._socket.close()
+        if self._reading is not None:
+            await self._reading
+
+    async def _read(self, socket: ClientConnection) -> None:
+        try:
+            while True:
+                message = from_json(await socket.recv(decode=False))
+                if message["id"] is None:
+                    raise ValueError(f"the gateway could not read a message: {message}")
+                waiting = self._waiting.get(message["id"])
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(message)
+        except (OSError, WebSocketException, ValueError, TypeError, KeyError) as error:
+            # Not in a `finally`: a forked child destroys this coroutine, and must not close its parent's connection.
+            self._dropped(error)
+            await socket.close()
+
+    def _dropped(self, cause: Exception) -> None:
+        self._socket = None
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(self._unreachable(cause))
+
+    def _refusal(self, refused: InvalidStatus) -> Exception:
+        response = refused.response
+        try:
+            fields = dict(json.loads(response.body or b"")["error"])
+            return error_from_code(fields.pop("code"), fields.pop("message"), **fields)
+        except (ValueError, KeyError, TypeError):
+            if response.status_code in _AWAY:
+                return GatewayUnreachable(f"{self._gateway} answered {response.status_code}")
+            return ChannelMissing(f"{self._gateway} answered {response.status_code}")
+
+    def _unreachable(self, error: Exception) -> GatewayUnreachable:
+        unreachable = GatewayUnreachable(f"no answer from {self._gateway}: {error or type(error).__name__}")
+        unreachable.__cause__ = error
+        return unreachable
+
+
+async def _connected_socket(gateway: str) -> Socket:
+    parts, loop = urlsplit(gateway), asyncio.get_running_loop()
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    failed: OSError = OSError(f"{parts.hostname} has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(parts.hostname, port, type=SOCK_STREAM):
+        made = Socket(family, kind, protocol)
+        made.setblocking(False)
+        try:
+            # A forked child waits at its end for the threads of uvloop's resolver. This way to connect starts its own.
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await loop.sock_connect(made, address)
+        except OSError as error:
+            made.close()
+            failed = error
+        except BaseException:
+            made.close()
+            raise
+        else:
+            return made
+    raise failed
+
+
+def _result(message: dict[str, Any]) -> dict[str, Any]:
+    if type(result := message.get("result")) is dict:
+        return cast("dict[str, Any]", result)
+    raise _error(message.get("error"))
+
+
+def _error(error: Any) -> EnvportError:
+    try:
+        fields = dict(error["data"])
+        return error_from_code(fields.pop("code"), fields.pop("message"), **fields)
+    except (KeyError, TypeError, ValueError):
+        return GatewayUnreachable(f"the gateway answered {str(error)[:200]!r}")

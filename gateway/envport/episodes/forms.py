@@ -1,0 +1,92 @@
+"""The fields of requests that open and reset episodes, as clients send them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, StrictInt, field_validator
+from pydantic_core import PydanticCustomError
+
+from envport.episodes.requests import MAX_LABEL, MAX_LABELS, OpenRequest
+from envport.types import Choice, Task
+
+__all__ = ["OpenFields", "TaskFields", "told_of_fields"]
+
+
+class TaskFields(BaseModel):
+    """Which task to play. If no task is given, the seed selects one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    split: Annotated[str | None, Field(description="The split to take the task from; the first one if not given.")] = (
+        None
+    )
+    task: Annotated[
+        StrictInt | Task | None, Field(description="Index of the task in the split, or a task of one's own.")
+    ] = None
+    seed: Annotated[
+        StrictInt | None,
+        Field(description="From 0 to 2**63-1. The same task and seed give the same episode."),
+    ] = None
+
+    @field_validator("task", mode="before")
+    @classmethod
+    def _index_or_task(cls, value: object) -> object:
+        if isinstance(value, str | float | list):
+            raise PydanticCustomError("task", "it has to be an index into the split, or a task with an id")
+        return value
+
+    @property
+    def choice(self) -> Choice:
+        """The fields as the table of episodes takes them."""
+        return Choice(self.split, self.task, self.seed)
+
+
+class OpenFields(TaskFields):
+    """A request for an episode."""
+
+    environment: Annotated[str, Field(description="Name of the environment.")]
+    reward_in_meta: Annotated[
+        StrictBool, Field(description="Put the reward into `_meta` of MCP results. Not for evaluation.")
+    ] = False
+    mint_token: Annotated[
+        StrictBool, Field(description="Return a bearer token that plays this episode and opens nothing else.")
+    ] = False
+    labels: Annotated[
+        dict[str, str],
+        Field(
+            description=f"Labels such as run, group and sample, to find the episode by; at most {MAX_LABELS}, of at "
+            f"most {MAX_LABEL} characters. The player never sees them."
+        ),
+    ] = {}
+    secrets: Annotated[
+        dict[str, SecretStr],
+        Field(
+            description="Secrets for the environment, by name. They are recorded, logged and returned nowhere.",
+            repr=False,
+        ),
+    ] = {}
+
+    def request(self, principal: str) -> OpenRequest:
+        """The request as the table of episodes takes it.
+
+        Args:
+            principal: Name of the principal that asks.
+        """
+        secrets = {name: secret.get_secret_value() for name, secret in self.secrets.items()}
+        return OpenRequest(
+            self.environment, principal, self.choice, self.reward_in_meta, labels=self.labels, secrets=secrets
+        )
+
+
+def told_of_fields(problems: Iterable[tuple[str, str]]) -> str:
+    """The message about fields that are malformed.
+
+    Args:
+        problems: The names of fields, each with what is wrong with it. For a union, there is one for each member.
+    """
+    by_field: dict[str, list[str]] = {}
+    for field, said in problems:
+        by_field.setdefault(field, []).append(said)
+    return "; ".join(f"{field}: {' or '.join(dict.fromkeys(said))}" for field, said in by_field.items())

@@ -1,0 +1,147 @@
+"""Rollouts over the gateway's channel: one connection, and nothing is played twice when it drops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+from typing import Any
+
+import pytest
+from cutting_proxy import cutting
+from environments import Gate
+from frame_cutter import frame_cutter
+from harness import running
+from patience import patient
+from places import gateway
+
+from envport import Client
+from envport.access import Access
+from envport.errors import ConfigurationError, GatewayUnreachable, InvalidArguments, UnknownEnvironment
+from envport.registry import EnvironmentDefinition, load
+from envport_bridges.rollouts import AsyncRollout, AsyncRollouts, Rollouts, RolloutTarget
+from envport_bridges.rollouts.over_channel import OverChannel
+from envport_bridges.rollouts.over_http import OverHttp
+
+EPISODES, CALLS = 20, 30
+
+
+def way_of(rollouts: Any) -> Any:
+    return rollouts._connection.source._way
+
+
+def text(reply: Any) -> str:
+    return "".join(block["text"] for block in reply.content)
+
+
+async def play(url: str) -> tuple[list[list[str]], list[float | None], list[str]]:
+    """What the calls of some episodes answered, their rewards, and their handles."""
+    rollouts = await AsyncRollouts.connect(RolloutTarget(url, patience=patient(30.0)))
+
+    async def one(seed: int) -> tuple[AsyncRollout, list[str]]:
+        rollout = await rollouts.open(seed=seed)
+        return rollout, [text(await rollout.call("count", {})) for _ in range(CALLS)]
+
+    played = await asyncio.gather(*map(one, range(EPISODES)))
+    rewards = [await rollout.finish() for rollout, _ in played]
+    return [said for _, said in played], rewards, [rollout._player.episode.episode_id for rollout, _ in played]
+
+
+async def test_a_socket_that_is_cut_at_a_hundred_frames_plays_what_an_uncut_one_does():
+    spec = load("counter")
+    draw = random.Random(4)
+    # Each episode needs about 2 * (CALLS + 2) frames.
+    cuts = {frame: draw.random() < 0.5 for frame in draw.sample(range(5, 2 * EPISODES * CALLS), 100)}
+    with running(spec) as served:
+        uncut, rewards, _ = await play(f"{served.url}/environments/counter")
+        with frame_cutter(served.port, cuts) as proxy:
+            played, rewards_then, handles = await play(f"{proxy.url}/environments/counter")
+            assert proxy.cut > 90
+        assert played == uncut == [[str(number + 1) for number in range(CALLS)]] * EPISODES
+        assert rewards_then == rewards
+        with Client(served.url) as control:
+            assert [control.episode(handle).steps for handle in handles] == [CALLS] * EPISODES
+        # The ones that were opened again, under the same name, are not there twice.
+        assert served.gateway.table.live == 0
+
+
+def test_a_thousand_episodes_are_one_connection_and_no_thread_of_their_own():
+    with running(load("counter")) as served:
+        rollouts = Rollouts(f"{served.url}/environments/counter")
+        with rollouts.open() as first:
+            assert text(first.call("count", {})) == "1"
+        threads = threading.active_count()
+        opened = [rollouts.open() for _ in range(100)]
+        assert [text(rollout.call("count", {})) for rollout in opened] == ["1"] * 100
+        assert threading.active_count() == threads
+        assert isinstance(way_of(rollouts), OverChannel)
+        for rollout in opened:
+            rollout.close()
+
+
+def test_where_no_websocket_goes_through_it_plays_over_http(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO)
+    with running(load("counter")) as served, cutting(served.url, set()) as proxy:
+        rollouts = Rollouts(f"{proxy.url}/environments/counter")
+        with rollouts.open() as rollout:
+            assert text(rollout.call("count", {})) == "1"
+        assert isinstance(way_of(rollouts), OverHttp)
+        assert "is played over HTTP, which costs more: no WebSocket" in caplog.text
+
+
+def test_http_can_be_chosen():
+    with running(load("counter")) as served:
+        rollouts = Rollouts(RolloutTarget(f"{served.url}/environments/counter", channel=False))
+        with rollouts.open() as rollout:
+            assert text(rollout.call("count", {})) == "1"
+        assert isinstance(way_of(rollouts), OverHttp)
+
+
+def test_a_gateway_that_comes_back_is_played_on_the_channel_again():
+    with gateway() as served:
+        rollouts = Rollouts(RolloutTarget(f"{served.url}/environments/guess", patience=patient(20.0)))
+        with rollouts.open(task=3) as rollout:
+            assert rollout.call("guess", {"number": 9}).reward == -0.25
+        port = served.port
+    with gateway(port):
+        with rollouts.open(task=3) as rollout:
+            assert rollout.call("guess", {"number": 9}).reward == -0.25
+        assert isinstance(way_of(rollouts), OverChannel)
+
+
+def test_arguments_that_no_message_can_carry_are_refused_and_the_others_play_on():
+    with gateway() as served:
+        rollouts = Rollouts(RolloutTarget(f"{served.url}/environments/guess", patience=0.0))
+        with rollouts.open(task=3) as rollout, rollouts.open(task=3) as other:
+            with pytest.raises(InvalidArguments, match=r"4,193,280 bytes at most"):
+                rollout.call("guess", {"number": "9" * 5_000_000})
+            for one in (rollout, other):
+                assert one.call("guess", {"number": 9}).reward == -0.25
+
+
+def test_a_call_that_hangs_lets_the_others_through():
+    Gate.rearm()
+    with running(EnvironmentDefinition("gate", Gate), load("counter")) as served:
+        waiting = Rollouts(RolloutTarget(f"{served.url}/environments/gate", call_seconds=patient(0.5), patience=0.0))
+        rollout = waiting.open()
+        with pytest.raises(Exception, match="within"):
+            rollout.call("wait", {})
+        assert rollout.lost
+        with Rollouts(f"{served.url}/environments/counter").open() as other:
+            assert text(other.call("count", {})) == "1"
+        Gate.opened.set()
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [("http://127.0.0.1:1/environments/x", GatewayUnreachable), ("http://127.0.0.1:1/x", ConfigurationError)],
+)
+def test_what_is_wrong_with_the_address_is_said(where: str, error: type[Exception]):
+    with pytest.raises(error):
+        Rollouts(RolloutTarget(where, patience=0.0))
+
+
+def test_an_unknown_environment_is_said():
+    with running(load("counter"), access=Access()) as served, pytest.raises(UnknownEnvironment):
+        Rollouts(RolloutTarget(f"{served.url}/environments/nothing", patience=0.0))
