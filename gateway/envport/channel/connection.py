@@ -39,7 +39,7 @@ _MOST_AT_ONCE = 4096
 _LONGEST_NAME = 200
 _POLICY_VIOLATION = 1008
 
-Answer = Callable[[bytes], Awaitable[None]]
+SendAnswer = Callable[[bytes], Awaitable[None]]
 Method = Callable[["ChannelConnection", dict[str, Any]], Awaitable[bytes]]
 
 
