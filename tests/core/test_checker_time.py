@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from patience import patient
 
 from envport import Environment, Task, tool
 from envport.checker import CheckReport, CheckWatch, check_environment, examine
@@ -152,7 +153,7 @@ class Tasks(Sequence[Any]):
 
 def test_slow_tasks_leave_time_to_play() -> None:
     def read(index: int) -> Any:
-        time.sleep(0.02)
+        time.sleep(patient(0.02))
         return {"id": str(index)}
 
     class ManyTasks(CallsSlowly):
@@ -161,7 +162,7 @@ def test_slow_tasks_leave_time_to_play() -> None:
         def splits(self) -> dict[str, Any]:
             return {"train": Tasks(read)}
 
-    report = check_environment(ManyTasks, seconds=1.0, seeds=(0,), steps=1, another_process=False)
+    report = check_environment(ManyTasks, seconds=patient(1.0), seeds=(0,), steps=1, another_process=False)
     assert report.calls == 3
     (finding,) = report.findings
     assert str(finding).startswith("warning [coverage] split 'train': only ")
