@@ -175,6 +175,9 @@ async def test_an_opening_that_is_sent_again_opens_one_episode(guarded: RunningG
         assert "was used for another request" in changed["message"]
         theirs = await other.ask("episodes/open", asked)
         assert theirs["episode_id"] != first["episode_id"]
+        await trainer.ask("episodes/close", {"episode_id": first["episode_id"]})
+        closed = await trainer.ask("episodes/open", asked)
+        assert closed["data"]["code"] == "unknown_episode"
 
 
 async def test_an_opening_that_failed_leaves_its_name_free():

@@ -127,6 +127,9 @@ def what_is_unusual(raw: Raw) -> list[Answer]:
         message(params=params(_meta={**META, "io.modelcontextprotocol/logLevel": "debug"})),
         message(params=params(_meta={**META, "io.modelcontextprotocol/clientInfo": {"name": 3}})),
         message(params=params(_meta={**META, "io.modelcontextprotocol/clientInfo": None})),
+        message(
+            params=params(_meta={**META, "io.modelcontextprotocol/clientInfo": {"name": "x" * 2000, "version": "1"}})
+        ),
         message(params=params(_meta={**META, "io.modelcontextprotocol/clientCapabilities": 3})),
         message(params=params(_meta={**META, "io.modelcontextprotocol/protocolVersion": "2025-11-25"})),
         message(params=params(_meta={**META, "io.modelcontextprotocol/protocolVersion": None})),

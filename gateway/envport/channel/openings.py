@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+
+from pydantic_core import to_json
 
 from envport.episodes import EpisodeTable, Opening, OpenRequest
 from envport.errors import EnvportError, InvalidRequest
@@ -18,8 +21,10 @@ _REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    request: OpenRequest
-    opening: asyncio.Future[Opening]
+    """What is remembered of an opening: neither its task and secrets nor what the episode showed first."""
+
+    request: bytes
+    handle: asyncio.Future[str]
 
 
 class NamedOpenings:
@@ -46,15 +51,18 @@ class NamedOpenings:
 
         Raises:
             InvalidRequest: The name was used for another request.
+            UnknownEpisode: The episode that was opened under this name has been closed.
             EnvportError: The episode cannot be opened. The name is free again.
         """
         key = (request.principal, name)
         named = self._named.get(key)
+        digest = _digest(request)
         if named is None:
-            named = self._begin(key, request)
-        elif named.request != request:
+            named = self._begin(key, request, digest)
+        elif named.request != digest:
             raise InvalidRequest(f"The name {name!r} was used for another request: give each opening its own")
-        return await asyncio.shield(named.opening)
+        handle = await asyncio.shield(named.handle)
+        return await self._table.opening(self._table.find(handle, request.principal))
 
     async def stop(self) -> None:
         """Stop the openings that have not ended."""
@@ -63,28 +71,32 @@ class NamedOpenings:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(self, key: tuple[str, str], request: OpenRequest) -> _Named:
+    def _begin(self, key: tuple[str, str], request: OpenRequest, digest: bytes) -> _Named:
         loop = asyncio.get_running_loop()
-        named = self._named[key] = _Named(request, loop.create_future())
+        named = self._named[key] = _Named(digest, loop.create_future())
         if len(self._named) > _REMEMBERED:
             self._named.popitem(last=False)
-        task = loop.create_task(_settle(named.opening, partial(self._table.open, request)))
+        task = loop.create_task(_settle(named.handle, partial(self._table.open, request)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        named.opening.add_done_callback(partial(self._ended, key, named))
+        named.handle.add_done_callback(partial(self._ended, key, named))
         return named
 
-    def _ended(self, key: tuple[str, str], named: _Named, opening: asyncio.Future[Opening]) -> None:
-        failed = opening.cancelled() or opening.exception() is not None
+    def _ended(self, key: tuple[str, str], named: _Named, handle: asyncio.Future[str]) -> None:
+        failed = handle.cancelled() or handle.exception() is not None
         if failed and self._named.get(key) is named:
             del self._named[key]
 
 
-async def _settle(opening: asyncio.Future[Opening], work: Callable[[], Awaitable[Opening]]) -> None:
+async def _settle(handle: asyncio.Future[str], work: Callable[[], Awaitable[Opening]]) -> None:
     try:
-        opening.set_result(await work())
+        handle.set_result((await work()).handle)
     except EnvportError as error:
-        opening.set_exception(error)
+        handle.set_exception(error)
     except BaseException:
-        opening.cancel()
+        handle.cancel()
         raise
+
+
+def _digest(request: OpenRequest) -> bytes:
+    return hashlib.sha256(to_json(asdict(request), fallback=repr)).digest()

@@ -28,6 +28,8 @@ _MESSAGE_KEYS = frozenset({"jsonrpc", "id", "method", "params"})
 _KEYS = {"tools/call": frozenset({"name", "arguments", "_meta"}), "tools/list": frozenset({"_meta"})}
 _ENVELOPE = frozenset({PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY})
 _OF_THE_PROTOCOL = "io.modelcontextprotocol/"
+# What is remembered of clients is bounded.
+_LONGEST = 1024
 _WRAPPED_NAME = "=?base64?"
 
 _READ = frozenset({b"accept", b"content-type", b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-session-id"})
@@ -67,7 +69,8 @@ class PlainHeaders(NamedTuple):
         modern = version == _MODERN
         if not (modern or version in _HANDSHAKE) or not found.get(b"content-type", b"").startswith(b"application/json"):
             return None
-        if not _takes_json(found.get(b"accept", b"")):
+        accept = found.get(b"accept", b"")
+        if len(accept) > _LONGEST or not _takes_json(accept):
             return None
         return cls(
             modern, _text(found.get(b"mcp-method")), _text(found.get(b"mcp-name")), _text(found.get(b"mcp-session-id"))
@@ -154,7 +157,8 @@ def _is_plain(meta: dict[str, Any], headers: PlainHeaders, method: str) -> bool:
         return meta.keys().isdisjoint(_ENVELOPE)
     if headers.method != method or meta.get(PROTOCOL_VERSION_META_KEY) != _MODERN.decode("ascii"):
         return False
-    return _is_envelope(to_json({key: meta[key] for key in _ENVELOPE if key in meta}))
+    envelope = to_json({key: meta[key] for key in _ENVELOPE if key in meta})
+    return len(envelope) <= _LONGEST and _is_envelope(envelope)
 
 
 @lru_cache(maxsize=1024)
