@@ -29,6 +29,8 @@ META = {
     "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
 }
 
+LONG = {"name": "x" * 2000, "version": "1"}
+
 
 @pytest.fixture(scope="module")
 def both() -> Iterator[tuple[RunningGateway, RunningGateway]]:

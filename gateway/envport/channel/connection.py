@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import Any, cast
 
 import anyio
@@ -36,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 _EPISODE = "envport/episode_id"
 _MOST_AT_ONCE = 4096
+_IN_A_ROW = 64
 _LONGEST_NAME = 200
 _POLICY_VIOLATION = 1008
 
@@ -83,7 +87,12 @@ class ChannelConnection:
         await self._send({"type": "websocket.accept"})
         async with anyio.create_task_group() as tasks:
             try:
-                while (message := await self._receive())["type"] != "websocket.disconnect":
+                for number in count(1):
+                    if (message := await self._receive())["type"] == "websocket.disconnect":
+                        break
+                    # Messages that are there already are read without a turn of the event loop, which others need.
+                    if number % _IN_A_ROW == 0:
+                        await asyncio.sleep(0)
                     if not self._admitted():
                         await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION})
                         break
@@ -144,10 +153,15 @@ class ChannelConnection:
             return refused(request.id, BROKEN)
 
     async def _answer(self, body: bytes) -> None:
-        await self._send({"type": "websocket.send", "bytes": body})
+        await self._tell({"type": "websocket.send", "bytes": body})
 
     async def _answer_text(self, body: bytes) -> None:
-        await self._send({"type": "websocket.send", "text": body.decode()})
+        await self._tell({"type": "websocket.send", "text": body.decode()})
+
+    async def _tell(self, message: Message) -> None:
+        # The client may leave while it is answered, and asks again when it is back.
+        with suppress(OSError):
+            await self._send(message)
 
     async def _disconnected(self) -> Mapping[str, Any]:
         await self._left.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
@@ -77,7 +77,4 @@ class ChannelSurface:
             except Unauthenticated:
                 return False
 
-        connection = ChannelConnection(self._table, self._openings, principal, admitted, receive, send)
-        # The client may leave while it is answered.
-        with suppress(OSError):
-            await connection.serve()
+        await ChannelConnection(self._table, self._openings, principal, admitted, receive, send).serve()
