@@ -80,7 +80,8 @@ def test_an_import_that_hangs_is_named(hangs: Path) -> None:
 def test_a_short_check_says_only_its_result() -> None:
     done = envport("check", "counter")
     assert done.returncode == 0, done
-    assert done.stderr == ""
+    # On a slow machine it is not short.
+    assert all(int(line.partition(" s: ")[0]) >= 3 for line in done.stderr.splitlines())
 
 
 SOLVED = """
