@@ -98,7 +98,8 @@ class BrowserEnvironment(Environment):
         """Serve the task's pages, and make a folder for what browsers write."""
         with (
             serving(self._class.folder()) as address,
-            tempfile.TemporaryDirectory(prefix="envport-browsers-", ignore_cleanup_errors=True) as folder,
+            # Short: the path of a browser's socket may have 107 characters.
+            tempfile.TemporaryDirectory(prefix="b-", ignore_cleanup_errors=True) as folder,
         ):
             make_places(Path(folder))
             yield Prepared(address, folder)

@@ -95,7 +95,7 @@ def _descriptors() -> dict[str, str]:
 def temporary_folder() -> Generator[Path]:
     """An empty folder that temporary files go to, of this process and of those that it starts."""
     before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
-    with tempfile.TemporaryDirectory(prefix="envport-check-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="envport-", ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = os.environ["TMPDIR"] = folder
         try:
             yield Path(folder)
