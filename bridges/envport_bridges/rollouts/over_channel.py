@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -46,9 +46,6 @@ class OverChannel:
             EnvportError: The gateway refuses the token.
         """
         await self._channel.connect()
-
-    def expect(self, tools: Sequence[Mapping[str, Any]]) -> None:
-        """Do nothing: all calls are written in the same way."""
 
     async def open(self, choice: Choice, labels: Mapping[str, str], name: str) -> RolloutEpisode:
         """Open an episode."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from envport.types import Choice, EpisodeInfo, LegalCall
@@ -16,10 +16,6 @@ class GatewayWay(Protocol):
 
     Every method raises the gateway's error as the same class, and `GatewayUnreachable` if there was no answer.
     """
-
-    def expect(self, tools: Sequence[Mapping[str, Any]]) -> None:
-        """Prepare for calls of tools, as MCP lists them."""
-        ...
 
     async def open(self, choice: Choice, labels: Mapping[str, str], name: str) -> RolloutEpisode:
         """Open an episode whose results contain rewards.

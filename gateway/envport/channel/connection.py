@@ -25,13 +25,14 @@ from envport.episodes import (
     Found,
     OpenFields,
     Opening,
+    call_id_of,
     told_of_fields,
     tool_error,
     tool_result,
     while_connected,
 )
 from envport.errors import CallerLeft, EnvportError, InvalidRequest, PermissionDenied, UnknownTool
-from envport.types import CALL_ID_KEY, EpisodeInfo, LegalCalls
+from envport.types import EpisodeInfo, LegalCalls
 
 __all__ = ["ChannelConnection"]
 
@@ -195,9 +196,7 @@ class ChannelConnection:
         meta, name, arguments = params.get("_meta"), params.get("name"), params.get("arguments", {})
         if type(meta) is not dict or type(name) is not str or type(arguments) is not dict:
             raise InvalidRequest(f"a call needs name, arguments (an object) and _meta with {_EPISODE!r}")
-        call_id = cast("dict[str, Any]", meta).get(CALL_ID_KEY)
-        if call_id is not None and not (type(call_id) is str and 1 <= len(call_id) <= _LONGEST_NAME):
-            raise InvalidRequest(f"_meta[{CALL_ID_KEY!r}] has to be a string of 1 to {_LONGEST_NAME} characters")
+        call_id = call_id_of(cast("dict[str, Any]", meta))
         try:
             found = found or self._table.find(_handle_in(meta), self._principal.name)
             result = await self._table.call(found, name, cast("dict[str, Any]", arguments), None, call_id)

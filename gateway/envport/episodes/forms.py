@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, StrictInt, field_validator
 from pydantic_core import PydanticCustomError
 
 from envport.episodes.requests import MAX_LABEL, MAX_LABELS, OpenRequest
-from envport.types import Choice, Task
+from envport.errors import InvalidRequest
+from envport.types import CALL_ID_KEY, Choice, Task
 
-__all__ = ["OpenFields", "TaskFields", "told_of_fields"]
+__all__ = ["OpenFields", "TaskFields", "call_id_of", "told_of_fields"]
+
+_LONGEST_CALL_ID = 200
 
 
 class TaskFields(BaseModel):
@@ -78,6 +81,21 @@ class OpenFields(TaskFields):
         return OpenRequest(
             self.environment, principal, self.choice, self.reward_in_meta, labels=self.labels, secrets=secrets
         )
+
+
+def call_id_of(meta: Mapping[str, Any]) -> str | None:
+    """The id that a client gave a tool call; `None` if it gave none.
+
+    Args:
+        meta: The `_meta` of the call.
+
+    Raises:
+        InvalidRequest: It is malformed.
+    """
+    given = meta.get(CALL_ID_KEY)
+    if given is not None and not (isinstance(given, str) and 0 < len(given) <= _LONGEST_CALL_ID):
+        raise InvalidRequest(f"_meta[{CALL_ID_KEY!r}] has to be a string of 1 to {_LONGEST_CALL_ID} characters")
+    return given
 
 
 def told_of_fields(problems: Iterable[tuple[str, str]]) -> str:

@@ -10,10 +10,9 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from envport.episodes import CallResult, EpisodeTable, Found, while_connected
-from envport.errors import EnvportError, InvalidRequest
+from envport.episodes import CallResult, EpisodeTable, Found, call_id_of, while_connected
+from envport.errors import EnvportError
 from envport.mcp.players import ToolRequest
-from envport.types import CALL_ID_KEY
 
 __all__ = ["PROGRESS_TOKEN", "playing"]
 
@@ -23,7 +22,6 @@ PROGRESS_TOKEN = "progressToken"
 _Report = tuple[float, float | None, str | None]
 
 _BUFFERED = 256
-_LONGEST_CALL_ID = 200
 
 
 async def playing(
@@ -45,7 +43,7 @@ async def playing(
 async def _playing(
     request: ToolRequest, table: EpisodeTable, found: Found, tool: str, arguments: Mapping[str, Any]
 ) -> CallResult:
-    call_id = _call_id(request.meta)
+    call_id = call_id_of(request.meta)
     reporting, report = found.spec.progress_tools, request.report
     if report is None or (reporting is not None and tool not in reporting):
         return await table.call(found, tool, arguments, None, call_id)
@@ -77,13 +75,6 @@ async def _playing(
         raise result
     assert result is not None
     return result
-
-
-def _call_id(meta: Mapping[str, Any]) -> str | None:
-    given = meta.get(CALL_ID_KEY)
-    if given is not None and not (isinstance(given, str) and 0 < len(given) <= _LONGEST_CALL_ID):
-        raise InvalidRequest(f"_meta[{CALL_ID_KEY!r}] has to be a string of 1 to {_LONGEST_CALL_ID} characters")
-    return given
 
 
 async def _forward(report: Callable[..., Awaitable[None]], receiver: MemoryObjectReceiveStream[_Report]) -> None:
