@@ -95,6 +95,7 @@ class Browser:
                 self._driver = playwright.sync_playwright().start()
             self._driver.selectors.set_test_id_attribute("bid")
             self._browser = self._launch(chromium, prepared.address)
+            self._inspector = self._browser.new_browser_cdp_session()
             self._context = self._opened(task)
             self.page: Any = self._context.new_page()
 
@@ -191,10 +192,25 @@ class Browser:
             return failed
 
     def _settle(self) -> None:
-        """Wait until the present tab is quiet."""
+        """Wait until the present tab is quiet, and so is each tab that it opens."""
         self._choose_tab()
-        self.undisturbed(lambda: self.page.evaluate(_UNTIL_QUIET, [_QUIET_MILLISECONDS, _RESTLESS_MILLISECONDS]))
-        self._choose_tab()
+        for _ in range(_MOST_TABS):
+            quiet = self.page
+            self.undisturbed(lambda: self.page.evaluate(_UNTIL_QUIET, [_QUIET_MILLISECONDS, _RESTLESS_MILLISECONDS]))
+            self._await_tabs()
+            self._choose_tab()
+            if self.page is quiet:
+                return
+
+    def _await_tabs(self) -> None:
+        """Wait for the tabs that Chromium has opened and Playwright has not told of: on a busy machine it is late."""
+        with suppress(playwright.TimeoutError):
+            while self._open_targets() > len(self.tabs):
+                self._context.wait_for_event("page", timeout=_ACTION_MILLISECONDS)
+
+    def _open_targets(self) -> int:
+        targets = self._inspector.send("Target.getTargets")["targetInfos"]
+        return sum(target["type"] == "page" for target in targets)
 
     def _choose_tab(self) -> None:
         """See to it that there are some tabs, but not many, and that the present one is among them."""
