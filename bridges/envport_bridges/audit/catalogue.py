@@ -57,7 +57,7 @@ class Entry:
 
 ENTRIES = (
     *map(Entry, ("echo", "counter", "catch", "maze", "showcase", "workspace", "support", "sqlite")),
-    Entry("sudoku?size=4&blanks=6", "textarena", "MIT"),
+    Entry("sudoku?size=4&blanks=6"),
     Entry("wordle", "textarena", "MIT"),
     *(
         Entry(f"gymnasium:{name}", "gymnasium", "MIT")
