@@ -113,11 +113,10 @@ class ChannelConnection:
         if request is None:
             return
         handle = _handle_of(request)
-        if request.method == "tools/call" and handle not in self._running:
-            found = self._found(handle)
-            if found is not None and self._table.at_once(found):
-                await answer(await self._carried_out(request, found))
-                return
+        found = self._idle(request.method, handle)
+        if found is not None or self._opens_at_once(request):
+            await answer(await self._carried_out(request, found))
+            return
         await self._places.acquire()
         self._running[handle] += 1
         tasks.start_soon(self._carry_out, request, handle, answer)
@@ -145,8 +144,9 @@ class ChannelConnection:
                 request.method not in _OF_PLAYERS or _handle_of(request) != self._principal.episode
             ):
                 raise PermissionDenied("this token plays one episode: it may call and list the tools of that one")
-            work = self.call(request.params, found) if found is not None else method(self, request.params)
-            return answered(request.id, await work)
+            if method is ChannelConnection.call:
+                return answered(request.id, await self.call(request.params, found))
+            return answered(request.id, await method(self, request.params))
         except EnvportError as error:
             return refused(request.id, error)
         except Exception:
@@ -168,11 +168,25 @@ class ChannelConnection:
         await self._left.wait()
         return {"type": "http.disconnect"}
 
-    def _found(self, handle: str) -> Found | None:
+    def _idle(self, method: str, handle: str) -> Found | None:
+        """The episode, if it can do what is asked for without waiting for anything."""
+        if handle in self._running or method not in _OF_EPISODES:
+            return None
         try:
-            return self._table.find(handle, self._principal.name)
+            found = self._table.find(handle, self._principal.name)
         except EnvportError:
             return None
+        if method == "episodes/finish" and found.spec.scored:
+            return None
+        return found if self._table.at_once(found) else None
+
+    def _opens_at_once(self, request: ChannelRequest) -> bool:
+        if request.method != "episodes/open":
+            return False
+        name, environment = request.params.get("name"), request.params.get("environment")
+        if type(name) is not str or type(environment) is not str:
+            return True
+        return self._openings.at_once(name, environment, self._principal.name)
 
     def _episode(self, params: dict[str, Any]) -> Found:
         return self._table.find(_named(params), self._principal.name)
@@ -242,6 +256,7 @@ _METHODS: dict[str, Method] = {
     "episodes/finish": ChannelConnection.finish,
     "episodes/close": ChannelConnection.close,
 }
+_OF_EPISODES = frozenset({"tools/call", "episodes/state", "episodes/keep_alive", "episodes/finish", "episodes/close"})
 _OF_PLAYERS = frozenset({"tools/call", "tools/list"})
 
 

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 from pydantic_core import to_json
@@ -58,6 +58,8 @@ class NamedOpenings:
         named = self._named.get(key)
         digest = _digest(request)
         if named is None:
+            if self._table.opens_at_once(request.environment, request.principal):
+                return await self._open_at_once(key, request, digest)
             named = self._begin(key, request, digest)
         elif named.request != digest:
             raise InvalidRequest(f"The name {name!r} was used for another request: give each opening its own")
@@ -71,12 +73,33 @@ class NamedOpenings:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(self, key: tuple[str, str], request: OpenRequest, digest: bytes) -> _Named:
-        loop = asyncio.get_running_loop()
-        named = self._named[key] = _Named(digest, loop.create_future())
+    def at_once(self, name: str, environment: str, principal: str) -> bool:
+        """Whether `open` would wait for nothing.
+
+        Args:
+            name: The name of the opening.
+            environment: Name of the environment.
+            principal: Name of the principal.
+        """
+        if (named := self._named.get((principal, name))) is not None:
+            return named.handle.done()
+        return self._table.opens_at_once(environment, principal)
+
+    async def _open_at_once(self, key: tuple[str, str], request: OpenRequest, digest: bytes) -> Opening:
+        opening = await self._table.open(request)
+        named = self._remember(key, digest)
+        named.handle.set_result(opening.handle)
+        return opening
+
+    def _remember(self, key: tuple[str, str], digest: bytes) -> _Named:
+        named = self._named[key] = _Named(digest, asyncio.get_running_loop().create_future())
         if len(self._named) > _REMEMBERED:
             self._named.popitem(last=False)
-        task = loop.create_task(_settle(named.handle, partial(self._table.open, request)))
+        return named
+
+    def _begin(self, key: tuple[str, str], request: OpenRequest, digest: bytes) -> _Named:
+        named = self._remember(key, digest)
+        task = asyncio.get_running_loop().create_task(_settle(named.handle, partial(self._table.open, request)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         named.handle.add_done_callback(partial(self._ended, key, named))
@@ -99,4 +122,4 @@ async def _settle(handle: asyncio.Future[str], work: Callable[[], Awaitable[Open
 
 
 def _digest(request: OpenRequest) -> bytes:
-    return hashlib.sha256(to_json(asdict(request), fallback=repr)).digest()
+    return hashlib.sha256(to_json(request, fallback=repr)).digest()

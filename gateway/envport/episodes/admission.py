@@ -122,6 +122,10 @@ class Admission:
         if not waiter.admitted:
             raise Draining if self._closed else self._refusal(principal, environment)
 
+    def at_once(self, principal: str, environment: str) -> bool:
+        """Whether `acquire` would wait for nothing."""
+        return self._closed or self._full(principal, environment) is None
+
     def release(self, principal: str, environment: str) -> None:
         """Give a place back."""
         self._held -= 1

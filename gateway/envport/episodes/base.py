@@ -132,6 +132,10 @@ class EpisodeTable(Protocol):
         """
         ...
 
+    def opens_at_once(self, environment: str, principal: str) -> bool:
+        """Whether an episode would be opened now, or refused, without waiting for anything."""
+        ...
+
     def find(self, handle: str, principal: str) -> Found:
         """Find an episode by its handle, to play it."""
         ...
@@ -169,7 +173,10 @@ class EpisodeTable(Protocol):
         ...
 
     def at_once(self, found: Found) -> bool:
-        """Whether a call would be answered now without waiting for anything, so that nobody has to watch its caller."""
+        """Whether a call would be answered now without waiting for anything, so that nobody has to watch its caller.
+
+        The same holds for its state, for closing it, and for finishing it if its final state is not scored.
+        """
         ...
 
     async def legal_calls(self, found: Found) -> list[LegalCall] | None:

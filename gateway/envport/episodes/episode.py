@@ -116,7 +116,7 @@ class Episode:
     @property
     def at_once(self) -> bool:
         """Whether a call is answered without waiting for anything."""
-        return self._turn.free and self._run.at_once
+        return self._turn.free and (self._run.at_once or not self._run.holds_environment)
 
     @property
     def waiting(self) -> int:
@@ -268,7 +268,7 @@ class Episode:
             self._callers -= 1
             self.touch()
         if self._run.holds_environment and not self.live:
-            self._context.start(self.release)
+            await self.free()
         await self._life.decided()
 
     def end(self, status: Status, reason: Reason, message: str, *, fault: FaultOwner | None = None) -> None:
@@ -277,6 +277,10 @@ class Episode:
         If its final state is to be scored, it gets the outcome after that.
         """
         self._life.end(status, reason, message, fault=fault)
+
+    def end_by_owner(self) -> None:
+        """End the episode as closed. `free` frees what it holds."""
+        self.end("closed", "closed", "It was closed by its owner.")
 
     def check_time(self) -> bool:
         """Truncate the episode if its time is over, and return whether it was. A running call continues."""
@@ -287,6 +291,13 @@ class Episode:
         async with self._turn:
             if not self.live:
                 await self._retire()
+
+    async def free(self) -> asyncio.Task[None] | None:
+        """Free the environment now, if that waits for nothing, or else in a task, which is returned."""
+        if self.at_once and self._life.ending is None:
+            await self.release()
+            return None
+        return self._context.start(self.release)
 
     def info(self) -> EpisodeInfo:
         """The state of the episode, for the control plane."""
@@ -421,8 +432,8 @@ class Episode:
 
     async def _let_close(self) -> None:
         """Start closing the environment, and wait only briefly for it, so that the answer is not delayed."""
-        closing = self._context.start(self.release)
-        if self._life.ending is None:
+        closing = await self.free()
+        if closing is not None and self._life.ending is None:
             await asyncio.wait([closing], timeout=_CLOSE_GRACE)
 
     async def _retire(self) -> None:

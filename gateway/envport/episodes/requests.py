@@ -127,7 +127,7 @@ def resolve(spec: EnvironmentDefinition, choice: Choice) -> EpisodeStart:
         EpisodeFailed: The environment cannot tell the tools of the task.
     """
     split, task = choice.split, choice.task
-    seed = secrets.randbelow(2**31) if choice.seed is None else _checked(choice.seed)
+    seed = secrets.randbits(31) if choice.seed is None else _checked(choice.seed)
     if isinstance(task, Task):
         return _start(spec, seed, split, task)
     if isinstance(task, Mapping):

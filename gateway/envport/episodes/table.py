@@ -207,9 +207,19 @@ class Episodes:
             raise
         except BaseException:
             # For example, the caller disconnected while the environment was being created.
-            self._close(episode)
+            episode.end_by_owner()
+            self._background.start(episode.release)
             raise
         return episode
+
+    def opens_at_once(self, environment: str, principal: str) -> bool:
+        """Whether an episode would be opened now, or refused, without waiting for anything."""
+        spec = self.environments.get(environment)
+        return spec is None or (
+            self.trajectories.at_once
+            and self._runtime(spec).opens_at_once(spec)
+            and self._admission.at_once(principal, environment)
+        )
 
     def find(self, handle: str, principal: str) -> Found:
         """Find an episode by its handle, to play it."""
@@ -244,7 +254,7 @@ class Episodes:
 
     def at_once(self, found: Found) -> bool:
         """Whether a call would be answered now without waiting for anything."""
-        episode = self._holding.get(found.handle)
+        episode = self._holding.get(found.handle) or self._ended.get(found.handle)
         return episode is not None and episode.at_once
 
     async def legal_calls(self, found: Found) -> list[LegalCall] | None:
@@ -290,7 +300,9 @@ class Episodes:
     async def close(self, handle: str, principal: str) -> EpisodeInfo:
         """Close an episode now. Its environment is freed as soon as no call is running in it."""
         episode = self.episode(handle, principal)
-        self._close(episode)
+        episode.end_by_owner()
+        if handle in self._holding:
+            await episode.free()
         return episode.info()
 
     async def finish(self, handle: str, principal: str) -> EpisodeInfo:
@@ -323,10 +335,6 @@ class Episodes:
 
     def _live(self) -> Iterator[Episode]:
         return (episode for episode in self._holding.values() if episode.live)
-
-    def _close(self, episode: Episode) -> None:
-        episode.end("closed", "closed", "It was closed by its owner.")
-        self._background.start(episode.release)
 
     def _end_all(self) -> list[Episode]:
         live = list(self._live())

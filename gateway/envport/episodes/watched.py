@@ -151,6 +151,10 @@ class WatchedTable:
             operation.gave_episode(opening.handle, opening.seed)
             return opening
 
+    def opens_at_once(self, environment: str, principal: str) -> bool:
+        """Whether an episode would be opened now, or refused, without waiting for anything."""
+        return self._table.opens_at_once(environment, principal)
+
     def find(self, handle: str, principal: str) -> Found:
         """Find an episode by its handle, to play it."""
         return self._table.find(handle, principal)

@@ -321,6 +321,10 @@ class Runtime(Protocol):
         """
         ...
 
+    def opens_at_once(self, spec: EnvironmentDefinition) -> bool:
+        """Whether a worker is made, and reset, without waiting for anything."""
+        ...
+
     def load(self) -> Load:
         """The current load."""
         ...

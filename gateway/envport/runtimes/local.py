@@ -93,6 +93,10 @@ class _LocalRuntime:
         except TimeoutError:
             raise overdue("Preparing the environment", bounds.reset_seconds) from None
 
+    def opens_at_once(self, spec: EnvironmentDefinition) -> bool:
+        """Always false: its methods may run in threads."""
+        return False
+
     def load(self) -> Load:
         """The current load."""
         return Load(len(self._open), sum(worker.busy for worker in self._open))
@@ -131,6 +135,10 @@ class InlineRuntime(_LocalRuntime):
         with contained():
             instance = Instance(spec, prepared)
         return _InlineWorker(spec, instance, bounds, self._open, on_lost, self._blocking)
+
+    def opens_at_once(self, spec: EnvironmentDefinition) -> bool:
+        """Whether the environment has only sync methods, and prepares nothing."""
+        return not spec.is_async and spec.cls.prepare is Environment.prepare
 
 
 class ThreadRuntime(_LocalRuntime):

@@ -17,7 +17,7 @@ class TrajectoryStore(Protocol):
     """Keeps the calls of episodes. After `append` returns, the call is stored as durably as the store allows.
 
     Attributes:
-        at_once: Whether `append` waits for nothing, so that no cancellation can reach it.
+        at_once: Whether `begin` and `append` wait for nothing, so that no cancellation can reach them.
     """
 
     at_once: bool
