@@ -192,6 +192,20 @@ async def test_an_opening_that_failed_leaves_its_name_free():
             assert (await trainer.ask("episodes/open", asked))["episode_id"] != handle
 
 
+async def test_an_opening_that_waits_for_room_holds_up_nothing_else():
+    with running(load("counter"), limits=Limits(1, wait_seconds=patient(20))) as gateway:
+        async with line(gateway, None) as trainer:
+            handle = await trainer.open("counter")
+            waiting = await trainer.send("episodes/open", {"environment": "counter", "name": "later"})
+            # The same opening, sent again while it waits: it is answered when the first is.
+            again = await trainer.send("episodes/open", {"environment": "counter", "name": "later"})
+            assert (await trainer.call(handle, "count"))["isError"] is False
+            assert (await trainer.ask("episodes/state", {"episode_id": handle}))["steps"] == 1
+            await trainer.send("episodes/close", {"episode_id": handle})
+            answers = {answer["id"]: answer["result"] for answer in [await trainer.receive() for _ in range(3)]}
+            assert answers[waiting]["episode_id"] == answers[again]["episode_id"] != handle
+
+
 class SlowToBegin(Gate):
     def reset(self, *, seed: int, task: Any) -> str:
         self.wait()

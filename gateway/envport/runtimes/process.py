@@ -95,6 +95,10 @@ class ProcessRuntime:
             return
         self._watchdog.watch(process)
 
+    def opens_at_once(self, spec: EnvironmentDefinition) -> bool:
+        """Always false: its environments are in other processes."""
+        return False
+
     def load(self) -> Load:
         """The current load."""
         processes = [process for server in self._running() for process in server.processes]
