@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from envport.bench.capacity import (
     ClusterCosts,
     Costs,
-    Demand,
+    EpisodeDemand,
     GatewayCosts,
-    Machine,
+    MachineSize,
     Plan,
     ProcessCosts,
     RoleCosts,
@@ -45,14 +45,14 @@ COSTS = Costs(
         opens_per_second=80,
     ),
 )
-MACHINE = Machine(cores=16, memory_gb=64, busy=0.5, descriptors=20_200, processes=32_768, ports=28_232)
+MACHINE = MachineSize(cores=16, memory_gb=64, busy=0.5, descriptors=20_200, processes=32_768, ports=28_232)
 app = typer.Typer()
 app.command()(capacity)
 
 
 def plan(episodes: int, **asked: Any) -> Plan:
     # A call each second; 10 calls are an episode.
-    return plan_for(Demand(episodes, **{"think_seconds": 1.0, "calls": 10} | asked), MACHINE, COSTS)
+    return plan_for(EpisodeDemand(episodes, **{"think_seconds": 1.0, "calls": 10} | asked), MACHINE, COSTS)
 
 
 def ceilings(plan: Plan) -> dict[str, int]:
@@ -106,7 +106,7 @@ def test_processes_need_memory_files_and_forks():
     assert found.hosts.bottleneck.resource == "memory of a machine"
     assert (found.gateways.count, found.hosts.count, found.processes) == (100, 48, 1_000_000)
     tight = plan_for(
-        Demand(1_000, 100.0, 10, runtime="process"), replace(MACHINE, processes=1_000, memory_gb=1e6), COSTS
+        EpisodeDemand(1_000, 100.0, 10, runtime="process"), replace(MACHINE, processes=1_000, memory_gb=1e6), COSTS
     )
     assert tight.hosts.bottleneck.resource == "processes of a machine"
 

@@ -1,7 +1,7 @@
 """Capacity planning: from the measured costs to the gateways, hosts, memory and sockets for many episodes."""
 
 from envport.bench.capacity.costs import ClusterCosts, Costs, GatewayCosts, ProcessCosts, RoleCosts
-from envport.bench.capacity.demand import Demand, Machine
+from envport.bench.capacity.demand import EpisodeDemand, MachineSize
 from envport.bench.capacity.plan import Ceiling, Plan, Tier, plan_for
 from envport.bench.capacity.prediction import Prediction, predict
 
@@ -9,9 +9,9 @@ __all__ = [
     "Ceiling",
     "ClusterCosts",
     "Costs",
-    "Demand",
+    "EpisodeDemand",
     "GatewayCosts",
-    "Machine",
+    "MachineSize",
     "Plan",
     "Prediction",
     "ProcessCosts",

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from envport.bench.capacity.costs import ClusterCosts, Costs, GatewayCosts, ProcessCosts, Surface
-from envport.bench.capacity.demand import Demand, Machine, PlannedRuntime
+from envport.bench.capacity.costs import ClusterCosts, Costs, GatewayCosts, ProcessCosts
+from envport.bench.capacity.demand import EpisodeDemand, MachineSize
 from envport.bench.capacity.plan import Plan, Tier, plan_for
 from envport.errors import ConfigurationError
 
@@ -23,10 +24,23 @@ _MEASURED = Path(__file__).with_name("measured")
 _EPISODES = (1_000, 100_000, 1_000_000)
 # Ray's own tests of scale reach that many (benchmarks/README.md of Ray).
 _RAY_NODES = 3_000
-_DEFAULT, _MACHINE = Demand(1), Machine()
+_DEFAULT, _MACHINE = EpisodeDemand(1), MachineSize()
 
-SurfaceOption = StrEnum("SurfaceOption", {name: name for name in get_args(Surface)})
-RuntimeOption = StrEnum("RuntimeOption", {name: name for name in get_args(PlannedRuntime)})
+
+class SurfaceOption(StrEnum):
+    """The names of `Surface`."""
+
+    CHANNEL = "channel"
+    HTTP = "http"
+    SESSIONS = "sessions"
+
+
+class PlannedRuntimeOption(StrEnum):
+    """The names of `PlannedRuntime`."""
+
+    INLINE = "inline"
+    PROCESS = "process"
+    RAY = "ray"
 
 
 def capacity(
@@ -35,12 +49,12 @@ def capacity(
         typer.Option(min=1, help="Open episodes; may be repeated. 1000, 100000 and 1000000 if not given."),
     ] = None,
     runtime: Annotated[
-        RuntimeOption, typer.Option(help="As in envport serve. With ray, hosts run the episodes.")
-    ] = RuntimeOption.inline,
+        PlannedRuntimeOption, typer.Option(help="As in envport serve. With ray, hosts run the episodes.")
+    ] = PlannedRuntimeOption.INLINE,
     surface: Annotated[
         SurfaceOption,
         typer.Option(help="The rollout channel, MCP over HTTP, or that with a session for each episode."),
-    ] = SurfaceOption.channel,
+    ] = SurfaceOption.CHANNEL,
     think: Annotated[float, typer.Option(min=0.001, help="Seconds between two calls of an episode.")] = (
         _DEFAULT.think_seconds
     ),
@@ -68,9 +82,9 @@ def capacity(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Work out from measured costs what many concurrent episodes need, and what is short first."""
-    machine = Machine(cores, memory_gb, busy, descriptors, processes)
+    machine = MachineSize(cores, memory_gb, busy, descriptors, processes)
     asked = (
-        Demand(count, think, calls, surface.value, runtime.value, environment_ms, environment_mb)
+        EpisodeDemand(count, think, calls, surface.value, runtime.value, environment_ms, environment_mb)
         for count in episodes or _EPISODES
     )
     try:
@@ -85,7 +99,7 @@ def capacity(
     _show(plans, machine, [file.name for file in own])
 
 
-def _show(plans: list[Plan], machine: Machine, example: list[str]) -> None:
+def _show(plans: list[Plan], machine: MachineSize, example: list[str]) -> None:
     console = Console(width=None if Console().is_terminal else 120)
     demand = plans[0].demand
     console.print(
@@ -113,7 +127,7 @@ def _show(plans: list[Plan], machine: Machine, example: list[str]) -> None:
 
 
 def _rows(plans: list[Plan]) -> dict[str, list[str]]:
-    def each(value: Any) -> list[str]:
+    def each(value: Callable[[Plan], float]) -> list[str]:
         return [f"{value(plan):,.0f}" for plan in plans]
 
     hosts = plans[0].hosts.name

@@ -189,8 +189,10 @@ def _call_us(rows: list[dict[str, Any]], target: str) -> float:
 
 def _open_us(opens: dict[str, Any] | list[dict[str, Any]]) -> float:
     # A report has the openings of one way, or those of each way.
-    ways = opens if isinstance(opens, list) else [{"target": SURFACES["http"], **opens}]
-    return {way["target"]: way["cpu_us"] for way in ways}[SURFACES["http"]]
+    if not isinstance(opens, list):
+        return opens["cpu_us"]
+    by_target = {way["target"]: way["cpu_us"] for way in opens}
+    return by_target[SURFACES["http"]]
 
 
 def _text(file: Path) -> str:

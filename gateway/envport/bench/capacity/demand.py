@@ -7,14 +7,14 @@ from typing import Literal
 
 from envport.bench.capacity.costs import Surface
 
-__all__ = ["Demand", "Machine", "PlannedRuntime"]
+__all__ = ["EpisodeDemand", "MachineSize", "PlannedRuntime"]
 
 PlannedRuntime = Literal["inline", "process", "ray"]
 """As in `envport serve --runtime`. With `ray`, hosts run the episodes; otherwise, each gateway runs its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class EpisodeDemand:
     """What is to be played.
 
     Attributes:
@@ -47,7 +47,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineSize:
     """The machines that there are.
 
     Attributes:

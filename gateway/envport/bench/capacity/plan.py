@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from envport.bench.capacity.costs import Costs
-from envport.bench.capacity.demand import Demand, Machine
+from envport.bench.capacity.demand import EpisodeDemand, MachineSize
 from envport.errors import ConfigurationError
 
 __all__ = ["Ceiling", "Plan", "Tier", "plan_for"]
@@ -74,7 +74,7 @@ class Plan:
         asks_per_second: How often gateways ask hosts for their load, in all.
     """
 
-    demand: Demand
+    demand: EpisodeDemand
     gateways: Tier
     hosts: Tier
     gateway_machines: int
@@ -91,7 +91,7 @@ class Plan:
         return min(self.gateways.bottleneck, self.hosts.bottleneck, key=lambda ceiling: ceiling.episodes)
 
 
-def plan_for(demand: Demand, machine: Machine, costs: Costs) -> Plan:
+def plan_for(demand: EpisodeDemand, machine: MachineSize, costs: Costs) -> Plan:
     """Work out what a demand needs.
 
     Raises:
@@ -105,7 +105,7 @@ def _room_mb(costs: Costs) -> float:
     return _RECORDINGS_MB + _ENDED * costs.gateway.episode_kb / 1e3
 
 
-def _connections(demand: Demand) -> float:
+def _connections(demand: EpisodeDemand) -> float:
     # On the channel, a connection carries any number of episodes.
     return 0.0 if demand.surface == "channel" else 1.0
 
@@ -126,7 +126,7 @@ def _per(amount: float, each: float) -> float:
 class _Load:
     """The rates of one episode, and the ceilings that both ways have."""
 
-    def __init__(self, demand: Demand, machine: Machine, costs: Costs):
+    def __init__(self, demand: EpisodeDemand, machine: MachineSize, costs: Costs):
         self.demand, self.machine, self.costs = demand, machine, costs
         self.calls = 1 / demand.think_seconds
         self.opens = self.calls / demand.calls
