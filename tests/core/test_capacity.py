@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,15 @@ def test_a_file_that_is_no_measurement_is_refused(option: str, content: str, tmp
         assert shown.exit_code == 2, shown.output
     file.write_text("nothing")
     assert CliRunner().invoke(app, [option, str(file)]).exit_code == 2
+
+
+def test_the_table_of_the_page_is_what_the_command_says():
+    page = (Path(__file__).parents[2] / "gateway/envport/bench/capacity/README.md").read_text("utf-8")
+    told = re.findall(r"^\| `(inline|process|ray)` \| (10[0,]+) (\|.*) \|$", page, flags=re.MULTILINE)
+    assert len(told) == 9
+    for runtime, episodes, cells in told:
+        shown = CliRunner().invoke(app, ["--runtime", runtime, "--episodes", episodes.replace(",", ""), "--json"])
+        (found,) = json.loads(shown.stdout)
+        counts = found["gateways"]["count"], found["hosts"]["count"], found["gateway_machines"]
+        figures = [*(f"{count:,}" for count in counts), f"{found['cores']:,.1f}", f"{found['memory_gb']:,.1f}"]
+        assert cells == f"| {' | '.join(figures)} | {found['processes']:,} | {found['first']['resource']}"
