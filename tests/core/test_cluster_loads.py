@@ -39,6 +39,8 @@ class HostsHere:
     async def ask(self, host: str, message: HostMessage[Any], life: str | None = None, progress: Any = None) -> Any:
         self._at_a_time += 1
         self.most_at_a_time = max(self.most_at_a_time, self._at_a_time)
+        # As over a network, whoever is asked at the same time has begun by now.
+        await asyncio.sleep(0)
         async with self.changed:
             self._at_a_time -= 1
             self.asked[host] += 1
