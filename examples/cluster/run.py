@@ -44,14 +44,15 @@ class Seat:
 
 
 @contextlib.contextmanager
-def two_nodes() -> Iterator[str]:
-    """Start a Ray cluster of two nodes on this machine."""
+def ray_nodes(count: int) -> Iterator[str]:
+    """Start a Ray cluster of so many nodes on this machine."""
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     nodes = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 1, "include_dashboard": False, "_system_config": HEALTH},
     )
-    nodes.add_node(num_cpus=1)
+    for _ in range(count - 1):
+        nodes.add_node(num_cpus=1)
     try:
         yield nodes.address
     finally:
@@ -59,9 +60,9 @@ def two_nodes() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def replica(address: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def replica(address: str, environment: str = "counter") -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Start a replica on a free port."""
-    command = [sys.executable, "-m", "envport.cli", "serve", "counter", "--port", "0", "--log-level", "error"]
+    command = [sys.executable, "-m", "envport.cli", "serve", environment, "--port", "0", "--log-level", "error"]
     command += ["--runtime", "ray", "--ray-address", address, "--end-with-input"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -126,7 +127,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=24)
     parser.add_argument("--calls", type=int, default=100, help="calls in each episode")
     options = parser.parse_args()
-    with two_nodes() as address:
+    with ray_nodes(2) as address:
         seats = asyncio.run(story(address, options.episodes, options.calls))
     lost = sum(seat.counts != list(range(1, options.calls + 1)) for seat in seats)
     hosts = len({seat.episode_id.partition(".")[0] for seat in seats})

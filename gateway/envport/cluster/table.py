@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from heapq import nlargest
@@ -43,6 +43,8 @@ __all__ = ["ClusterTable"]
 logger = logging.getLogger(__name__)
 
 _LOAD_SECONDS = 1.0
+# Hosts that are asked for their load at a time. In a large cluster, asking all of them would be all that replicas do.
+_ASKED_AT_A_TIME = 50
 _NO_HOST_RETRY = 5.0
 _FURTHEST = ("ready", "preparing", "failed")
 _LOST = "The machine that ran the episode was lost."
@@ -54,10 +56,14 @@ class ClusterTable:
     Args:
         environments: The environments that can be played; the hosts run them.
         hosts: The hosts.
+        load_seconds: Time between two requests for loads. Up to 50 hosts are asked at a time, in turn.
     """
 
-    def __init__(self, environments: Iterable[EnvironmentDefinition], hosts: Hosts):
+    def __init__(
+        self, environments: Iterable[EnvironmentDefinition], hosts: Hosts, *, load_seconds: float = _LOAD_SECONDS
+    ):
         self._hosts = hosts
+        self._load_seconds = load_seconds
         self._limits = Limits(**hosts.settings.limits)
         self._environments = {spec.name: spec for spec in environments}
         # In the order of the cluster's settings, because a handle names its environment by position.
@@ -116,7 +122,7 @@ class ClusterTable:
     async def run(self) -> AsyncGenerator[None]:
         """Watch the hosts. Episodes continue after the replica ends."""
         async with self._hosts.run():
-            await self._ask_loads()
+            await self._ask_loads(self._hosts.names())
             watching = asyncio.create_task(self._watch())
             try:
                 yield
@@ -289,14 +295,18 @@ class ClusterTable:
         return sorted(hosts, key=taken)
 
     async def _watch(self) -> None:
+        following = 0
         while True:
-            await asyncio.sleep(_LOAD_SECONDS)
-            await self._ask_loads()
+            await asyncio.sleep(self._load_seconds)
+            hosts = self._hosts.names()
+            following = following if following < len(hosts) else 0
+            await self._ask_loads(hosts[following : following + _ASKED_AT_A_TIME])
+            following += _ASKED_AT_A_TIME
 
-    async def _ask_loads(self) -> None:
-        hosts = self._hosts.names()
-        loads = await asyncio.gather(*map(self._ask_load, hosts))
-        self._loads = {host: load for host, load in zip(hosts, loads, strict=True) if load is not None}
+    async def _ask_loads(self, hosts: Sequence[str]) -> None:
+        loads = dict(zip(hosts, await asyncio.gather(*map(self._ask_load, hosts)), strict=True))
+        known = self._loads | loads
+        self._loads = {host: load for host in self._hosts.names() if (load := known.get(host)) is not None}
 
     async def _ask_load(self, host: str) -> HostLoad | None:
         before = self._opened.get(host, 0)
