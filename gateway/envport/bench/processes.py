@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -55,13 +56,14 @@ class Process:
     Args:
         module: The module to run.
         *args: Its arguments.
+        interpreter: What runs it: this Python, unless given.
     """
 
-    def __init__(self, module: str, *args: str):
+    def __init__(self, module: str, *args: str, interpreter: Sequence[str] = (sys.executable, "-m")):
         self._name = " ".join((module, *args))
         # A new session keeps Ctrl-C away from it. Ctrl-C ends the benchmark, which then ends its processes.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *args],
+            [*interpreter, module, *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
