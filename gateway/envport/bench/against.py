@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
+from envport.bench.gateways import start_gateway
 from envport.bench.jobs import Job, Sample
 from envport.bench.peer_packages import peer_python
 from envport.bench.peers import Peer
 from envport.bench.processes import Process
+from envport.bench.profiles import GatewayProfile
 from envport.errors import GatewayUnreachable
 
 __all__ = ["OURS", "PeerRow", "measure_against"]
@@ -74,7 +76,12 @@ class _Side:
 
 
 def measure_against(
-    peer: Peer, concurrency: tuple[int, ...], steps: int, rounds: int, say: Callable[[str], None]
+    peer: Peer,
+    concurrency: tuple[int, ...],
+    steps: int,
+    rounds: int,
+    gateway: GatewayProfile | None,
+    say: Callable[[str], None],
 ) -> list[PeerRow]:
     """Measure our step and the peer's.
 
@@ -83,6 +90,7 @@ def measure_against(
         concurrency: Numbers of sessions.
         steps: Steps of each environment in a round.
         rounds: How often each environment is measured.
+        gateway: Settings of our gateway, if it is to have any.
         say: Receives progress messages.
 
     Raises:
@@ -93,7 +101,7 @@ def measure_against(
     rows: list[PeerRow] = []
     for sessions in concurrency:
         # As for the other targets: new servers for each number of callers.
-        with _sides(peer, python) as sides:
+        with _sides(peer, python, gateway) as sides:
             samples: dict[str, list[Sample]] = {name: [] for name in sides}
             for turn in range(rounds):
                 say(f"{sessions} sessions, round {turn + 1} of {rounds}")
@@ -105,24 +113,20 @@ def measure_against(
 
 
 @contextmanager
-def _sides(peer: Peer, python: Path) -> Generator[dict[str, _Side]]:
+def _sides(peer: Peer, python: Path, profile: GatewayProfile | None) -> Generator[dict[str, _Side]]:
     scripts = Path(__file__).with_name(peer.name)
     # Isolated: a PYTHONPATH of ours would mix the packages of both.
     interpreter = (str(python), "-I")
     with ExitStack() as stack:
-
-        def start(title: str, server: Process, client: Process) -> _Side:
-            server, client = stack.enter_context(server), stack.enter_context(client)
-            return _Side(title, server.read(), server, client)
-
-        gateway, load = Process("envport.bench.servers", "gateway"), Process("envport.bench.load")
-        sides = {OURS: start("envport, rollout channel", gateway, load)}
+        gateway, url = start_gateway(stack, {}, profile)
+        load = stack.enter_context(Process("envport.bench.load"))
+        sides = {OURS: _Side("envport, rollout channel", url, gateway, load)}
         for target in peer.targets:
             server, client = (
-                Process(str(scripts / f"{part}.py"), target.kind, interpreter=interpreter)
+                stack.enter_context(Process(str(scripts / f"{part}.py"), target.kind, interpreter=interpreter))
                 for part in ("server", "client")
             )
-            sides[f"{peer.name}-{target.kind}"] = start(target.title, server, client)
+            sides[f"{peer.name}-{target.kind}"] = _Side(target.title, server.read(), server, client)
         yield sides
 
 

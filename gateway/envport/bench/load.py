@@ -7,11 +7,11 @@ answer of a server, so that fast errors do not look like good results.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import statistics
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -126,7 +126,7 @@ async def _stay(job: Job) -> Sample:
     return sample
 
 
-_crowd: list[str] = []
+_crowd: deque[str] = deque()
 
 
 async def _gather(job: Job) -> Sample:
@@ -145,11 +145,13 @@ async def _gather(job: Job) -> Sample:
 
 async def _tour(job: Job) -> Sample:
     callers = _callers(job)
-    shares = {id(caller): itertools.cycle(_crowd[number :: job.callers]) for number, caller in enumerate(callers)}
 
     async def call_the_next(caller: LoadCaller | ChannelCaller) -> None:
-        caller.sit_down(next(shares[id(caller)]))
+        # Out of the queue meanwhile, so that no other caller calls it too. The next tour goes on where this one ends.
+        handle = _crowd.popleft()
+        caller.sit_down(handle)
         await caller.call()
+        _crowd.append(handle)
 
     sample = await _warmed_up(job, callers, call_the_next)
     await _hang_up(callers)

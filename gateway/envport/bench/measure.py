@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from envport.bench.gateways import start_gateway
 from envport.bench.jobs import Job, JobKind, Sample
-from envport.bench.processes import Process, memory_kb
+from envport.bench.processes import Process, memory_kb, python_module
+from envport.bench.profiles import GatewayProfile
 from envport.bench.targets import TARGETS, BenchTarget, ServerKind
 from envport.errors import GatewayUnreachable
 
@@ -33,6 +35,7 @@ Say = Callable[[str], None]
 # The trainer's way and the agent's.
 _WAYS = ("channel", "episode-modern")
 _FEW = 10
+_GROWTH_ROUNDS = 3
 _UNTIL_THE_END = 24 * 3_600.0
 
 
@@ -49,6 +52,7 @@ class MeasuringPlan:
         held: Episodes held open to measure their memory; 0 skips it.
         grown: Episodes that are open while calls are compared with those of a gateway with few; 0 skips it.
         against: Name of the peer whose steps are compared with ours, if any.
+        gateway: Settings of the measured gateway, if it is to have any.
     """
 
     targets: tuple[str, ...] = tuple(TARGETS)
@@ -59,6 +63,7 @@ class MeasuringPlan:
     held: int = 1_000
     grown: int = 10_000
     against: str | None = None
+    gateway: GatewayProfile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +178,31 @@ class Bench:
     Args:
         stack: What ends their processes.
         limits: Limits of the gateway that differ from the defaults.
+        gateway: Settings of the gateway, if it is to have any.
+        interpreter: What runs the servers' modules.
     """
 
-    def __init__(self, stack: ExitStack, limits: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        stack: ExitStack,
+        limits: Mapping[str, Any] | None = None,
+        gateway: GatewayProfile | None = None,
+        interpreter: Sequence[str] = python_module(),
+    ):
         self._stack = stack
-        self._limits = json.dumps(dict(limits or {}))
+        self._limits = dict(limits or {})
+        self._gateway = gateway
+        self._interpreter = interpreter
         self._servers: dict[ServerKind, tuple[Process, str]] = {}
         self._load = stack.enter_context(Process("envport.bench.load"))
 
     def server(self, kind: ServerKind) -> tuple[Process, str]:
         """A server and its address."""
+        if kind == "gateway" and kind not in self._servers:
+            self._servers[kind] = start_gateway(self._stack, self._limits, self._gateway, self._interpreter)
         if kind not in self._servers:
-            process = self._stack.enter_context(Process("envport.bench.servers", kind, self._limits))
-            self._servers[kind] = process, process.read()
+            floor = Process("envport.bench.servers", kind, interpreter=self._interpreter)
+            self._servers[kind] = self._stack.enter_context(floor), floor.read()
         return self._servers[kind]
 
     def job(self, kind: JobKind, target: BenchTarget, callers: int, count: int) -> Sample:
@@ -203,9 +220,9 @@ class Bench:
 
 
 @contextmanager
-def _bench(**limits: Any) -> Generator[Bench]:
+def _bench(plan: MeasuringPlan, **limits: Any) -> Generator[Bench]:
     with ExitStack() as stack:
-        yield Bench(stack, limits)
+        yield Bench(stack, limits, plan.gateway)
 
 
 def measure_calls(plan: MeasuringPlan, say: Say) -> list[MeasuredRow]:
@@ -217,7 +234,7 @@ def _measure_rounds(plan: MeasuringPlan, callers: int, say: Say) -> list[Measure
     targets = _with_floors(plan.targets)
     samples: dict[str, list[Sample]] = {target.name: [] for target in targets}
     # Start new servers for each number of callers, so that no row depends on earlier ones.
-    with _bench() as bench:
+    with _bench(plan) as bench:
         for turn in range(plan.rounds):
             say(f"{callers} concurrent, round {turn + 1} of {plan.rounds}")
             # Alternate the order, so that a machine that slows down affects the first and the last target alike.
@@ -230,7 +247,7 @@ def measure_opens(plan: MeasuringPlan, say: Say) -> list[Opens]:
     """Measure opening and closing episodes, over the rollout channel and over HTTP."""
     callers = min(16, max(plan.concurrency))
     samples: dict[str, list[tuple[Sample, Sample]]] = {name: [] for name in _WAYS}
-    with _bench() as bench:
+    with _bench(plan) as bench:
         for turn in range(plan.rounds):
             say(f"opening and closing episodes, round {turn + 1} of {plan.rounds}")
             for name in _WAYS:
@@ -259,17 +276,18 @@ def measure_growth(plan: MeasuringPlan, say: Say) -> list[Growth]:
     """Measure calls at a gateway with few open episodes and at one with many, in the same rounds."""
     few, many = min(_FEW, plan.grown), plan.grown
     samples: dict[str, list[tuple[Sample, Sample]]] = {name: [] for name in _WAYS}
-    # Each round calls each episode.
-    calls = max(plan.calls, plan.grown)
+    # Many short rounds: what else the machine does then disturbs both alike. All of them together call each episode.
+    rounds = _GROWTH_ROUNDS * plan.rounds
+    calls = max(plan.calls, few, plan.grown // rounds)
     with (
-        _bench(max_episodes=few, idle_seconds=_UNTIL_THE_END) as small,
-        _bench(max_episodes=many, idle_seconds=_UNTIL_THE_END) as large,
+        _bench(plan, max_episodes=many, idle_seconds=_UNTIL_THE_END) as small,
+        _bench(plan, max_episodes=many, idle_seconds=_UNTIL_THE_END) as large,
     ):
         for bench, count in ((small, few), (large, many)):
             say(f"opening {count:,} episodes")
             bench.job("gather", TARGETS["channel"], few, count)
-        for turn in range(plan.rounds):
-            say(f"calls while {few} and {many:,} episodes are open, round {turn + 1} of {plan.rounds}")
+        for turn in range(rounds):
+            say(f"calls while {few} and {many:,} episodes are open, round {turn + 1} of {rounds}")
             for name in _WAYS:
                 first, second = (small, large) if turn % 2 == 0 else (large, small)
                 pair = [bench.job("tour", TARGETS[name], few, calls) for bench in (first, second)]
@@ -296,7 +314,7 @@ def measure_memory(plan: MeasuringPlan, target: BenchTarget, say: Say) -> Held:
     """Measure the memory of open episodes, in a new gateway."""
     say(f"holding {plan.held} episodes open ({target.title})")
     callers = min(10, plan.held)
-    with _bench() as bench:
+    with _bench(plan) as bench:
         process, _ = bench.server(target.server)
         bench.job("calls", target, callers, 20 * callers)
         before = memory_kb(process.pid)
