@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from envport.bench.command import bench
 from envport.bench.profiles import read_profile
-from envport.errors import ConfigurationError, MissingExtra
+from envport.errors import ConfigurationError, GatewayUnreachable, MissingExtra
 
 needs_load = pytest.mark.skipif(find_spec("aiohttp") is None, reason="needs the extra envport[bench]")
 
@@ -28,27 +28,27 @@ def profile(folder: Path, text: str) -> str:
 
 
 @needs_load
-def test_a_profile_says_what_is_measured_and_how_the_gateway_is_set(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    # Would shut callers without a token out.
-    monkeypatch.setenv("ENVPORT_TOKEN", "a-token-of-the-user-that-is-long-enough")
+def test_a_profile_says_what_is_measured_and_options_override_it(tmp_path: Path) -> None:
     file, plot = tmp_path / "bench.json", tmp_path / "bench.svg"
-    text = '[bench]\nconcurrency = [2]\ncalls = 8\nrounds = 1\nonly = ["channel"]\n[serve]\nmax-episodes = 2\n'
-    options = ["--profile", profile(tmp_path, text), "--json", str(file), "--rounds", "2"]
-    result = CliRunner().invoke(app, [*options, "--plot", str(plot)])
+    given = profile(tmp_path, '[bench]\nconcurrency = [2]\ncalls = 8\nrounds = 1\nonly = ["websocket"]\n')
+    options = ["--profile", given, "--rounds", "2", "--json", str(file), "--plot", str(plot)]
+    result = CliRunner().invoke(app, options)
     assert result.exit_code == 0, result.output
     report: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    assert [(row["target"], row["callers"], row["calls"]) for row in report["rows"]] == [
-        ("websocket", 2, 16),
-        ("channel", 2, 16),
-    ]
-    assert report["opens"] == report["growth"] == []
-    drawn = plot.read_text("utf-8")
-    assert "<svg" in drawn
-    # Three callers do not fit in.
-    refused = CliRunner().invoke(app, [*options, "--concurrency", "3"])
-    assert "capacity" in str(refused.exception)
+    assert [(row["target"], row["callers"], row["calls"]) for row in report["rows"]] == [("websocket", 2, 16)]
+    assert report["opens"] == report["held"] == report["growth"] == []
+    assert "<svg" in plot.read_text("utf-8")
+
+
+@needs_load
+def test_a_profile_says_how_the_gateway_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # Would shut callers without a token out.
+    monkeypatch.setenv("ENVPORT_TOKEN", "a-token-of-the-user-that-is-long-enough")
+    bench_table = '[bench]\nconcurrency = [2]\ncalls = 8\nrounds = 1\nonly = ["channel"]\n'
+    serve_table = "[serve]\nmax-episodes = 1\nwait-seconds = 0\n"
+    result = CliRunner().invoke(app, ["--profile", profile(tmp_path, bench_table + serve_table)])
+    assert isinstance(result.exception, GatewayUnreachable)
+    assert "capacity" in str(result.exception)
 
 
 @pytest.mark.parametrize(
