@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from extras import needs_trl
 from patience import patient
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +20,6 @@ def run(*words: str) -> str:
     return done.stdout
 
 
-@needs_trl
 @pytest.mark.slow  # Warms a policy up, and trains it: half a minute.
 def test_the_share_of_the_environment_in_a_step_is_printed() -> None:
     time, cpu = (line for line in run("--steps", "2", "--warm-up", "100").splitlines() if "%" in line)
