@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from envport.bench.command import bench
 from envport.bench.peer_packages import peer_python
+from envport.bench.peers import PEERS
 from envport.errors import ConfigurationError
 
 needs_load = pytest.mark.skipif(find_spec("aiohttp") is None, reason="needs the extra envport[bench]")
@@ -60,3 +62,10 @@ def test_openenv_is_played_by_its_own_client(tmp_path: Path) -> None:
         assert 0 < row["p50_ms"] <= row["p99_ms"]
         assert row["title"] in result.stdout
     assert all(row["ratio"] == median(row["ratios"]) > 0 for row in its)
+    # Made once, and without what takes gigabytes.
+    said: list[str] = []
+    python = peer_python("openenv", PEERS["openenv"].requirements, said.append)
+    assert said == []
+    found = subprocess.run([python, "-I", "-m", "pip", "list", "--format", "freeze"], capture_output=True, text=True)
+    assert "openenv==0.10" in found.stdout
+    assert not {"torch", "nvidia"} & {line.partition("==")[0].partition("-")[0] for line in found.stdout.splitlines()}
