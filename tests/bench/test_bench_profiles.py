@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,12 @@ def test_a_flame_names_the_functions_of_the_gateway() -> None:
     share, times = map(float, line.split()[1:3])
     assert share > 30
     assert times == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_profile_of_the_page_is_one(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "gateway/envport/bench/README.md"
+    (text,) = re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), flags=re.DOTALL)
+    table, gateway = read_profile(profile(tmp_path, text))
+    assert (table.concurrency, table.only, table.grown) == ([16, 64], ["channel", "opens", "growth"], 2_000)
+    assert gateway is not None
+    assert gateway.settings == {"max-episodes": 3_000, "sdk-only": True}

@@ -31,7 +31,8 @@ class EchoRollout:
         Raises:
             GatewayUnreachable: It said something else.
         """
-        assert self._rollout is not None
+        if self._rollout is None:
+            raise RuntimeError("the episode has not been opened")
         self._calls += 1
         message = f"{id(self)} says {self._calls}"
         reply = await self._rollout.call("echo", {"message": message})

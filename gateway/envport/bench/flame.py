@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from envport.bench.measure import Bench, MeasuringPlan
-from envport.bench.processes import python_module
+from envport.bench.processes import Process, python_module
+from envport.bench.profiled import BEGUN, ENDED
 from envport.bench.targets import BenchTarget
 
 __all__ = ["Flame", "FlameFunction", "measure_flame"]
@@ -88,12 +89,17 @@ def measure_flame(plan: MeasuringPlan, target: BenchTarget, say: Callable[[str],
         process, _ = bench.server(target.server)
         callers = min(_CALLERS, max(plan.concurrency))
         bench.job("calls", target, callers, 2 * callers)
-        process.signal(signal.SIGUSR1)
-        process.read()
+        _told(process, signal.SIGUSR1, BEGUN)
         sample = bench.job("calls", target, callers, count)
-        process.signal(signal.SIGUSR2)
-        process.read()
+        _told(process, signal.SIGUSR2, ENDED)
         return Flame(target.title, sample.count, _functions(file, sample.count))
+
+
+def _told(process: Process, number: int, answer: str) -> None:
+    """Send a signal, and wait for its answer. A gateway prints other lines too."""
+    process.signal(number)
+    while process.read() != answer:
+        pass
 
 
 def _functions(file: Path, calls: int) -> tuple[FlameFunction, ...]:

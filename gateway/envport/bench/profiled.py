@@ -13,7 +13,10 @@ import sys
 import time
 from types import FrameType
 
-__all__ = ["main"]
+__all__ = ["BEGUN", "ENDED", "main"]
+
+BEGUN, ENDED = "profiling begun", "profiling ended"
+"""The answers to the signals."""
 
 
 def main(file: str, module: str, *arguments: str) -> None:
@@ -21,13 +24,13 @@ def main(file: str, module: str, *arguments: str) -> None:
     profile = cProfile.Profile(time.thread_time)
 
     def begin(number: int, frame: FrameType | None) -> None:
-        print("begun", flush=True)
+        print(BEGUN, flush=True)
         profile.enable()
 
     def end(number: int, frame: FrameType | None) -> None:
         profile.disable()
         profile.dump_stats(file)
-        print("ended", flush=True)
+        print(ENDED, flush=True)
 
     signal.signal(signal.SIGUSR1, begin)
     signal.signal(signal.SIGUSR2, end)
