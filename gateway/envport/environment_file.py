@@ -19,6 +19,7 @@ __all__ = ["DEFAULT_FILE", "EnvironmentFile", "EnvironmentTable"]
 DEFAULT_FILE = "envport.toml"
 """The file that commands read if it is in the current folder."""
 
+_TABLES = ("serve", "environments", "bench")
 _Count = Annotated[int, Field(ge=1)]
 _Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -97,18 +98,21 @@ class EnvironmentFile:
         path: Where it is.
         serve: Settings of `envport serve`, by the names of its options. They are not checked here.
         tables: The environments by name, not checked.
+        bench: What `envport bench` is to measure, not checked here.
     """
 
     path: Path
     serve: Mapping[str, Any]
     tables: Mapping[str, Any]
+    bench: Mapping[str, Any]
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a file.
 
         Raises:
-            ConfigurationError: It cannot be read, is not TOML, or holds other tables than `serve` and `environments`.
+            ConfigurationError: It cannot be read, is not TOML, or holds other tables than `serve`, `environments`
+                and `bench`.
         """
         try:
             document = tomllib.loads(path.read_text("utf-8"))
@@ -117,11 +121,11 @@ class EnvironmentFile:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"{path} is not TOML: {error}") from None
         for key, value in document.items():
-            if key not in ("serve", "environments"):
-                raise ConfigurationError(f"{path} has an unknown key {key!r}; allowed: serve, environments")
+            if key not in _TABLES:
+                raise ConfigurationError(f"{path} has an unknown key {key!r}; allowed: {', '.join(_TABLES)}")
             if not isinstance(value, dict):
                 raise ConfigurationError(f"{path}: {key} has to be a table: [{key}]")
-        return cls(path, document.get("serve", {}), document.get("environments", {}))
+        return cls(path, document.get("serve", {}), document.get("environments", {}), document.get("bench", {}))
 
     @classmethod
     def in_folder(cls) -> Self | None:

@@ -16,8 +16,9 @@ import typer
 from typer.testing import CliRunner
 
 from envport.bench import MeasuringPlan, run_bench
+from envport.bench.against import PeerRow
 from envport.bench.command import bench
-from envport.bench.measure import Bench, Held, MeasuredRow
+from envport.bench.measure import Bench, Growth, Held, MeasuredRow, Opens
 from envport.bench.report import Report
 from envport.bench.targets import TARGETS
 from envport.errors import ConfigurationError, GatewayUnreachable, MissingExtra
@@ -49,14 +50,26 @@ def test_a_quick_run_has_every_row_and_sane_numbers(tmp_path: Path) -> None:
         # How fast it is says the machine; the figures have to be there and to fit together.
         assert 0 < row["calls_per_second"] < 1e6
         assert 0 < row["p50_ms"] <= row["p99_ms"]
+        assert row["tail"] >= 1
         assert row["cpu_us"] > 0
         assert 0 < row["busy"] < 4
         assert (row["ratio"] is not None) == (TARGETS[row["target"]].floor is not None)
         assert row["ratio"] == (median(row["ratios"]) if row["ratios"] else None)
         assert all(ratio > 0 for ratio in row["ratios"])
         assert TARGETS[row["target"]].title in result.stdout
-    assert report["opens"]["count"] == 40
-    assert 0 < report["opens"]["per_second"] < 1e6
+    for opens in report["opens"]:
+        assert opens["count"] == 80
+        assert 0 < opens["per_second"] < 1e6
+        assert opens["ratio"] == median(opens["ratios"]) > 0
+    for growth in report["growth"]:
+        assert (growth["few"], growth["many"]) == (10, 40)
+        assert growth["few_us"] > 0
+        assert growth["many_us"] > 0
+        assert growth["ratio"] == median(growth["ratios"]) > 0
+    ways = ["channel", "episode-modern"]
+    assert [opens["target"] for opens in report["opens"]] == [growth["target"] for growth in report["growth"]] == ways
+    assert "Open and close" in result.stdout
+    assert "Growth" in result.stdout
     assert [(held["target"], held["count"]) for held in report["held"]] == [
         ("episode-modern", 40),
         ("episode-legacy", 40),
@@ -68,10 +81,14 @@ def test_a_quick_run_has_every_row_and_sane_numbers(tmp_path: Path) -> None:
 
 @needs_load
 def test_only_measures_what_is_named_and_its_floor() -> None:
-    report = run_bench(MeasuringPlan(("episode-legacy",), concurrency=(2,), calls=4, rounds=1, opens=0, held=0))
+    report = run_bench(
+        MeasuringPlan(("episode-legacy",), concurrency=(2,), calls=4, rounds=1, opens=0, held=0, grown=0)
+    )
     assert [row.target for row in report.rows] == ["minimal-legacy", "episode-legacy"]
-    assert report.opens is None
+    assert report.opens == ()
     assert report.held == ()
+    assert report.growth == ()
+    assert report.against == ()
 
 
 @needs_load
@@ -82,24 +99,57 @@ def test_a_wrong_answer_gives_no_figures() -> None:
         Bench(stack).job("calls", target, 1, 2)
 
 
-def row(target: str, ratio: float | None) -> MeasuredRow:
-    return MeasuredRow(target, 16, 100, 1.0, 1.0, 1.0, 1.0, 1.0, ratio, (ratio,) if ratio else ())
+def row(target: str, ratio: float | None, callers: int = 16, tail: float = 1.0) -> MeasuredRow:
+    return MeasuredRow(target, callers, 100, 1.0, 1.0, 1.0, tail, 1.0, 1.0, ratio, (ratio,) if ratio else ())
 
 
 def held(target: str, each_kb: float) -> Held:
     return Held(target, 1_000, 60.0, each_kb, each_kb)
 
 
+def opens(target: str, ratio: float) -> Opens:
+    return Opens(target, 500, 16, 1.0, 1.0, 1.0, 1.0, ratio, (ratio,))
+
+
+def growth(target: str, ratio: float) -> Growth:
+    return Growth(target, 10, 10_000, 10, 1_000, 100.0, 100.0 * ratio, ratio, (ratio,))
+
+
+def step(kind: str, most: float, ratio: float, sessions: int = 64) -> PeerRow:
+    return PeerRow(f"openenv-{kind}", f"OpenEnv, {kind}", sessions, 100, 1.0, 1.0, 1.0, 1.0, 1.0, most, ratio, (ratio,))
+
+
 def test_targets_that_are_missed_are_said() -> None:
-    met = Report((row("bare", None), row("episode-modern", 0.6)), held=(held("episode-modern", 60.0),))
+    met = Report(
+        (row("bare", None), row("episode-modern", 0.6), row("channel", 3.0, 256, 4.0), row("channel", 3.0, 64, 9.0)),
+        (opens("channel", 2.0),),
+        (held("episode-modern", 60.0),),
+        (growth("channel", 1.2), growth("episode-modern", 1.2)),
+        (step("plain", 0.5, 0.5), step("mcp", 0.08, 0.08), step("plain", 0.5, 0.9, sessions=1)),
+    )
     assert met.missed == []
-    slow = Report((row("episode-modern", 0.61), row("channel", 3.1)), held=(held("episode-modern", 61.0),))
-    assert len(slow.missed) == 3
-    assert "0.61 x" in slow.missed[0]
-    assert "rollout channel" in slow.missed[1]
-    assert "61.0 MB" in slow.missed[2]
+    slow = Report(
+        (row("episode-modern", 0.61), row("channel", 3.1), row("episode-legacy", 0.1, 256, 4.1)),
+        (opens("channel", 2.1),),
+        (held("episode-modern", 61.0),),
+        (growth("channel", 1.21), growth("episode-modern", 1.3)),
+        (step("plain", 0.5, 0.51), step("mcp", 0.08, 0.081)),
+    )
+    expected = (
+        "0.61 x",
+        "rollout channel",
+        "p99 at 256",
+        "61.0 MB",
+        "2.10 calls",
+        "1.21 x",
+        "1.30 x",
+        "0.510",
+        "0.081",
+    )
+    assert [want in said for want, said in zip(expected, slow.missed, strict=True)] == [True] * 9, slow.missed
     # The other ways to play are shown, not judged.
-    assert Report((row("shared-modern", 9.0),), held=(held("episode-legacy", 99.0),)).missed == []
+    shown = Report((row("shared-modern", 9.0),), (opens("episode-modern", 9.0),), (held("episode-legacy", 99.0),))
+    assert shown.missed == []
 
 
 @needs_load
@@ -108,7 +158,9 @@ def test_assert_exits_with_1_when_a_target_is_missed(monkeypatch: pytest.MonkeyP
     assert CliRunner().invoke(app, ["--quick", "--only", "memory", "--assert"]).exit_code == 1
 
 
-@pytest.mark.parametrize("arguments", [["--only", "everything"], ["--json", "no/such/folder/bench.json"]])
+@pytest.mark.parametrize(
+    "arguments", [["--only", "everything"], ["--against", "everybody"], ["--json", "no/such/folder/bench.json"]]
+)
 def test_what_cannot_be_done_is_refused_at_once(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 2
 

@@ -1,6 +1,6 @@
 """Prints what the bridge costs and how exact it is: `python -m envport_bridges.trl.bench`.
 
-python -m envport_bridges.trl.bench                       # all of it, about three minutes
+python -m envport_bridges.trl.bench                       # all of it, about five minutes
 python -m envport_bridges.trl.bench schemas echo          # some of it
 """
 
@@ -32,7 +32,9 @@ from envport_bridges.trl.spec import EnvironmentSpec
 __all__ = ["WaitEnvironment", "main"]
 
 _CORPUS = Path("tests/bridges/corpus.py")
+_EXAMPLE = Path("examples/grpo_catch")
 _CALLS = 3_000
+_STEPS = 20
 _ECHO = (
     "echo=envport_bridges.trl.bench:EchoForBench",
     *("--port", "0", "--log-level", "warning", "--drain-seconds", "0", "--end-with-input"),
@@ -277,6 +279,25 @@ def _turn(spec: EnvironmentSpec, trainer_class: Any) -> float:
     return marks[64] - marks[0]
 
 
+def step(options: argparse.Namespace) -> None:
+    """The share of a GRPO step of the example that the environment takes."""
+    from envport_bridges.trl.step_share import MOST_OF_A_STEP, measure_step
+
+    if not (options.example / "train.py").exists():
+        print(f"no example at {options.example}; run this in a checkout of envport, or say where it is with --example")
+        return
+    found = measure_step(options.example, _serving, options.steps, options.warm_up)
+    print(f"step: of {found.steps} GRPO steps of {options.example.name}, {found.calls:,.0f} calls each; the means:")
+    print(
+        f"step: time {found.seconds:.2f} s, of which the trainer waited {1e3 * found.waited:,.0f} ms for environments: "
+        f"{found.of_time:.1%} (to reach: {MOST_OF_A_STEP:.0%})"
+    )
+    print(
+        f"step: CPU {found.cpu:.2f} s, of which gateway and environments {1e3 * found.gateway:,.0f} ms and the bridge "
+        f"{1e3 * found.bridge:,.0f} ms: {found.of_cpu:.1%}"
+    )
+
+
 def _tiny() -> tuple[Any, Any]:
     """A tokenizer and a model that need no download."""
     import torch
@@ -309,10 +330,20 @@ def _tiny() -> tuple[Any, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run what is asked for."""
-    parts = {"schemas": schemas, "formats": formats, "classes": classes, "echo": echo, "rollouts": rollouts}
+    parts = {
+        "schemas": schemas,
+        "formats": formats,
+        "classes": classes,
+        "echo": echo,
+        "rollouts": rollouts,
+        "step": step,
+    }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}; all if none is given")
     parser.add_argument("--corpus", type=Path, default=_CORPUS, help="tool schemas to compare")
+    parser.add_argument("--example", type=Path, default=_EXAMPLE, help="folder of the example that step trains")
+    parser.add_argument("--steps", type=int, default=_STEPS, help="how many steps it trains")
+    parser.add_argument("--warm-up", type=int, help="episodes of its warm-up; as many as the example has if not given")
     options = parser.parse_args(arguments)
     if unknown := [part for part in options.parts if part not in parts]:
         parser.error(f"there is no part {unknown[0]!r}; there are: {', '.join(parts)}")

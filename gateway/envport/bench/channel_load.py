@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from websockets.asyncio.client import ClientConnection, connect
 
+from envport.bench.jobs import BadAnswer
 from envport.bench.targets import BenchTarget
 
 __all__ = ["ChannelCaller", "ChannelLine"]
@@ -70,12 +71,19 @@ class ChannelCaller:
     async def begin(self) -> Self:
         """Open an episode, if the target plays them."""
         if self._target.plays:
-            opened = await self._line.ask("episodes/open", {"environment": "echo", "name": uuid4().hex})
-            self._episode = opened["result"]["episode_id"]
+            self._episode = await self.open_episode()
         return self
 
-    async def call(self) -> str | None:
-        """Call the tool; what was wrong with its answer."""
+    async def open_episode(self) -> str:
+        """Open an episode, and return its handle."""
+        return (await self._result("episodes/open", {"environment": "echo", "name": uuid4().hex}))["episode_id"]
+
+    def sit_down(self, handle: str) -> None:
+        """Play this episode from now on."""
+        self._episode = handle
+
+    async def call(self) -> None:
+        """Call the tool, and check its answer."""
         self._calls += 1
         said = f"{self._episode} says {self._calls}"
         meta = {"envport/episode_id": self._episode}
@@ -86,9 +94,24 @@ class ChannelCaller:
             right = [block.get("text") for block in result.get("content", [])] == [said] and not result.get("isError")
         else:
             right = answer.get("params") == params
-        return None if right else f"{self._target.name} was told {said!r} and answered {answer!r}"
+        if not right:
+            raise BadAnswer(f"{self._target.name} was told {said!r} and answered {answer!r}")
 
     async def end(self) -> None:
         """Close the episode."""
         if self._episode:
-            await self._line.ask("episodes/close", {"episode_id": self._episode})
+            await self.close_episode(self._episode)
+
+    async def close_episode(self, handle: str) -> dict[str, Any]:
+        """Close an episode, and return its last state."""
+        return await self._result("episodes/close", {"episode_id": handle})
+
+    async def hang_up(self) -> None:
+        """Close the connection that it shares."""
+        await self._line.close()
+
+    async def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        answer = await self._line.ask(method, params)
+        if "result" not in answer:
+            raise BadAnswer(f"{method} was answered {answer!r}")
+        return answer["result"]

@@ -22,7 +22,7 @@ from typing import Any
 
 import uvloop
 
-from envport.bench.jobs import Job
+from envport.bench.jobs import BadAnswer, Job, Refused
 from envport.bench.processes import Process, memory_kb, require_linux
 from envport.bench.runtimes import Figure
 from envport.bench.targets import TARGETS
@@ -33,7 +33,7 @@ if find_spec("aiohttp") is None:
 
 import aiohttp
 
-from envport.bench.load import BadAnswer, LoadCaller, Refused
+from envport.bench.http_load import LoadCaller
 
 __all__ = ["CrowdsPlan", "measure"]
 

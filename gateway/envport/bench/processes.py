@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +13,12 @@ from typing import Self
 
 from envport.errors import ConfigurationError
 
-__all__ = ["Process", "below", "cpu_seconds", "memory_kb", "require_linux"]
+__all__ = ["Process", "below", "cpu_seconds", "memory_kb", "python_module", "require_linux"]
+
+
+def python_module() -> tuple[str, ...]:
+    """What runs a module with this Python."""
+    return (sys.executable, "-m")
 
 
 def require_linux() -> None:
@@ -55,17 +61,26 @@ class Process:
     Args:
         module: The module to run.
         *args: Its arguments.
+        interpreter: What runs it: this Python, unless given.
+        variables: Its environment; ours, unless given.
     """
 
-    def __init__(self, module: str, *args: str):
+    def __init__(
+        self,
+        module: str,
+        *args: str,
+        interpreter: Sequence[str] = python_module(),
+        variables: Mapping[str, str] | None = None,
+    ):
         self._name = " ".join((module, *args))
         # A new session keeps Ctrl-C away from it. Ctrl-C ends the benchmark, which then ends its processes.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *args],
+            [*interpreter, module, *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            env=variables,
         )
 
     @property
@@ -80,6 +95,10 @@ class Process:
             self._process.stdin.write(f"{line}\n")
             self._process.stdin.flush()
         return self.read()
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """Kill it by SIGKILL, and wait until it is gone."""

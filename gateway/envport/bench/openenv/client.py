@@ -1,0 +1,120 @@
+"""OpenEnv's clients as a load. Run as a file, in a virtual environment that has OpenEnv.
+
+It reads the jobs of `envport.bench.jobs` as lines of JSON from standard input, and answers each with a sample.
+"""
+
+# pyright: basic, reportMissingImports=false
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from typing import Any
+
+from openenv.core.env_server.mcp_types import CallToolAction
+from openenv.core.generic_client import GenericEnvClient
+from openenv.core.mcp_client import MCPToolClient
+
+
+class PlainSession:
+    """A session of the plain environment, through `GenericEnvClient`.
+
+    Args:
+        url: Address of the server.
+    """
+
+    def __init__(self, url: str):
+        self._client = self._made(url)
+        self._steps = 0
+
+    def _made(self, url: str) -> Any:
+        return GenericEnvClient(base_url=url)
+
+    async def begin(self) -> None:
+        """Connect, and start an episode."""
+        await self._client.connect()
+        await self._client.reset()
+
+    async def step(self) -> None:
+        """Take a step, and check what is said back."""
+        self._steps += 1
+        message = f"{id(self)} says {self._steps}"
+        said = await self._said(message)
+        if said != message:
+            raise ValueError(f"was told {message!r} and said {said!r}")
+
+    async def _said(self, message: str) -> Any:
+        return (await self._client.step({"message": message})).observation["message"]
+
+    async def end(self) -> None:
+        """End the session."""
+        await self._client.close()
+
+
+class McpSession(PlainSession):
+    """A session of the MCP environment, through `MCPToolClient`.
+
+    It takes steps. `call_tool` would go over HTTP, cost nearly twice as much, and bring no reward.
+    """
+
+    def _made(self, url: str) -> Any:
+        return MCPToolClient(base_url=url)
+
+    async def _said(self, message: str) -> Any:
+        action = CallToolAction(tool_name="echo", arguments={"message": message})
+        return (await self._client.step(action)).observation.result["data"]
+
+
+_KINDS = {"plain": PlainSession, "mcp": McpSession}
+
+
+async def _measured(pid: int, sessions: list[PlainSession], each: int) -> dict[str, Any]:
+    latencies: list[float] = []
+
+    async def play(session: PlainSession) -> None:
+        for _ in range(each):
+            start = time.perf_counter()
+            await session.step()
+            latencies.append(time.perf_counter() - start)
+
+    clock = (~pid << 3) | 2  # The CPU clock of a process; see clock_getcpuclockid(3).
+    start, own, cpu = time.perf_counter(), time.process_time(), time.clock_gettime(clock)
+    await asyncio.gather(*map(play, sessions))
+    seconds = time.perf_counter() - start
+    own, cpu = time.process_time() - own, time.clock_gettime(clock) - cpu
+    cuts = statistics.quantiles(latencies, n=100, method="inclusive")
+    return {
+        "count": len(latencies),
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "client_seconds": own,
+        "p50": cuts[49],
+        "p99": cuts[98],
+    }
+
+
+async def _answer(kind: str, job: dict[str, Any]) -> dict[str, Any]:
+    sessions = [_KINDS[kind](job["url"]) for _ in range(job["callers"])]
+    await asyncio.gather(*(session.begin() for session in sessions))
+    await _measured(job["pid"], sessions, 2)
+    sample = await _measured(job["pid"], sessions, max(1, job["count"] // job["callers"]))
+    await asyncio.gather(*(session.end() for session in sessions))
+    return sample
+
+
+def main(kind: str) -> None:
+    """Do jobs at an environment, `plain` or `mcp`, until standard input ends."""
+    with asyncio.Runner() as runner:
+        for line in sys.stdin:
+            try:
+                answer = runner.run(_answer(kind, json.loads(line)))
+            except Exception as error:  # Whatever its client raises is the answer.
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

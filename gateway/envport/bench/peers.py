@@ -1,0 +1,57 @@
+"""The peers of `envport bench --against`: other frameworks' servers, played by their own clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["JUDGED_SESSIONS", "PEERS", "Peer", "PeerTarget"]
+
+JUDGED_SESSIONS = 64
+"""The number of sessions for which the ratios are set."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTarget:
+    """An environment of a peer that echoes.
+
+    Attributes:
+        kind: The argument of the peer's server and client.
+        title: The name for people.
+        most: The cost of a step of ours, divided by that of its, that is to be kept.
+    """
+
+    kind: str
+    title: str
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A framework.
+
+    Attributes:
+        name: The name for `--against`. Its server and client are in the folder of that name.
+        requirements: What its virtual environment has.
+        targets: Its environments.
+    """
+
+    name: str
+    requirements: tuple[str, ...]
+    targets: tuple[PeerTarget, ...]
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer(
+            "openenv",
+            # Its requirements have no event loop of uvicorn's faster ones; the gateway's have.
+            ("openenv>=0.10,<0.11", "uvloop", "httptools"),
+            (
+                PeerTarget("plain", "OpenEnv 0.10, plain environment", 0.5),
+                PeerTarget("mcp", "OpenEnv 0.10, MCP environment", 0.08),
+            ),
+        ),
+    )
+}
+"""The peers by name."""
