@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from socket import SOCK_STREAM
 from socket import socket as Socket
 from typing import Any, cast
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic_core import from_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
+from websockets.frames import Frame, Opcode
 
 from envport.client.certificates import trusted
 from envport.errors import EnvportError, GatewayUnreachable, InvalidArguments, error_from_code
@@ -32,11 +33,28 @@ _PONG_SECONDS = 120.0
 _MESSAGE = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}'
 # The frame around the parameters is small.
 _LARGEST = MAX_BODY - 1024
+_MUCH = 2**16
+_WHOLE = frozenset({Opcode.BINARY, Opcode.TEXT})
 _AWAY = frozenset({502, 503, 504})
 
 
 class ChannelMissing(Exception):
     """The gateway has no rollout channel, or a proxy on the way lets no WebSocket through."""
+
+
+class _Line(ClientConnection):
+    """A WebSocket that hands over each message as it comes. A task that waits for messages costs much of a call.
+
+    Fragments, and what comes before `taken` is set, are received as usual.
+    """
+
+    taken: Callable[[bytes], None] | None = None
+
+    def process_event(self, event: Any) -> None:
+        if self.taken is not None and isinstance(event, Frame) and event.fin and event.opcode in _WHOLE:
+            self.taken(bytes(event.data))
+        else:
+            super().process_event(event)
 
 
 class Channel:
@@ -78,6 +96,8 @@ class Channel:
                     raise
                 raise self._unreachable(missing) from None
             self._there = True
+            if isinstance(socket, _Line):
+                socket.taken = self._take
             self._reading = asyncio.create_task(self._read(socket))
 
     async def _connected(self) -> ClientConnection:
@@ -85,6 +105,7 @@ class Channel:
         try:
             socket = await connect(
                 address,
+                create_connection=_Line,
                 sock=await _connected_socket(self._gateway),
                 logger=_quiet,
                 additional_headers=self._headers,
@@ -133,16 +154,20 @@ class Channel:
         if socket is None:
             raise GatewayUnreachable(f"{self._gateway} has closed the connection at once")
         self._number = number = self._number + 1
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer = self._waiting[number] = loop.create_future()
+        overdue = loop.call_later(seconds, self._expire, answer, seconds) if seconds is not None else None
         try:
-            async with asyncio.timeout(seconds):
-                await socket.send(_MESSAGE % (number, method.encode("ascii"), params))
-                return _result(await answer)
-        except TimeoutError as error:
-            raise GatewayUnreachable(f"no answer from {self._gateway} within {seconds:g} s") from error
+            sending = socket.send(_MESSAGE % (number, method.encode("ascii"), params))
+            # A gateway that does not read holds up who sends, once much is waiting.
+            stuck = socket.transport.get_write_buffer_size() > _MUCH
+            await (asyncio.wait_for(sending, seconds) if stuck else sending)
+            return _result(await answer)
         except (OSError, WebSocketException) as error:
             raise self._unreachable(error) from error
         finally:
+            if overdue is not None:
+                overdue.cancel()
             del self._waiting[number]
             # The connection may drop before the request is sent, and then nobody awaits the answer.
             if answer.done() and not answer.cancelled():
@@ -158,22 +183,37 @@ class Channel:
     async def _read(self, socket: ClientConnection) -> None:
         try:
             while True:
-                message = from_json(await socket.recv(decode=False))
-                if message["id"] is None:
-                    raise ValueError(f"the gateway could not read a message: {message}")
-                waiting = self._waiting.get(message["id"])
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(message)
-        except (OSError, WebSocketException, ValueError, TypeError, KeyError) as error:
+                self._take(await socket.recv(decode=False))
+        except (OSError, WebSocketException) as error:
             # Not in a `finally`: a forked child destroys this coroutine, and must not close its parent's connection.
             self._dropped(error)
             await socket.close()
+
+    def _take(self, data: bytes) -> None:
+        try:
+            message = from_json(data)
+            if message["id"] is None:
+                raise ValueError(f"the gateway could not read a message: {message}")
+            waiting = self._waiting.get(message["id"])
+        except (ValueError, TypeError, KeyError) as error:
+            socket = self._socket
+            self._dropped(error)
+            if socket is not None:
+                # Whoever reads from it finds out.
+                socket.transport.abort()
+            return
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
 
     def _dropped(self, cause: Exception) -> None:
         self._socket = None
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(self._unreachable(cause))
+
+    def _expire(self, answer: asyncio.Future[dict[str, Any]], seconds: float) -> None:
+        if not answer.done():
+            answer.set_exception(GatewayUnreachable(f"no answer from {self._gateway} within {seconds:g} s"))
 
     def _refusal(self, refused: InvalidStatus) -> Exception:
         response = refused.response
