@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from envport_bridges.openenv.frames import OpenEnvError
 
-__all__ = ["ToolCall", "action_schema", "called", "listed", "lists_tools"]
+__all__ = ["CalledTool", "action_schema", "called", "listed", "lists_tools"]
 
-ToolCall = tuple[str, dict[str, Any]]
+CalledTool = tuple[str, dict[str, Any]]
 """The name of a tool, and the arguments."""
 
 _CALL, _LIST = "call_tool", "list_tools"
@@ -22,7 +22,7 @@ def lists_tools(action: Mapping[str, Any]) -> bool:
     return action.get("type") == _LIST and set(action) <= {"type", _METADATA}
 
 
-def called(action: Mapping[str, Any], tools: Sequence[str]) -> ToolCall:
+def called(action: Mapping[str, Any], tools: Sequence[str]) -> CalledTool:
     """What an action calls.
 
     Args:

@@ -68,7 +68,8 @@ def read_frame(message: Mapping[str, Any]) -> Received:
     if type(read) is not dict:
         raise OpenEnvError("VALIDATION_ERROR", 'a message has to be an object: {"type": ..., "data": ...}')
     fields = cast("dict[str, Any]", read)
-    kind, data = fields.pop("type", None), fields.pop("data", None)
+    kind: Any = fields.pop("type", None)
+    data: Any = fields.pop("data", None)
     if kind not in _TYPES:
         raise OpenEnvError("UNKNOWN_TYPE", f"type {kind!r} is unknown; it has to be one of: {', '.join(_TYPES)}")
     if fields:

@@ -129,7 +129,7 @@ class _Server:
 
     async def _mcp(self, request: Request) -> Response:
         body = await _body(request)
-        params = body.get("params") or {}
+        params: Any = body.get("params") or {}
         name = cast("dict[str, Any]", params).get("session_id") if type(params) is dict else None
         if body.get("method") == "openenv/session/create":
             return JSONResponse(rpc_result(body, {"session_id": self._create(request.scope)}))

@@ -33,7 +33,8 @@ async def answer_rpc(session: OpenEnvSession, request: Mapping[str, Any]) -> dic
         session: The session.
         request: The request.
     """
-    method, params = request.get("method"), request.get("params") or {}
+    method = request.get("method")
+    params: Any = request.get("params") or {}
     if type(params) is not dict:
         return rpc_error(request, INVALID_PARAMS, "params has to be an object")
     if method == "tools/list":
