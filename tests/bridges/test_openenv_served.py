@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
 import httpx2
@@ -20,7 +21,10 @@ from websockets.exceptions import InvalidStatus
 from envport import AsyncClient, Client, Environment, Step, Task, ToolError, tool
 from envport.access import Access, Principal, Scope
 from envport.episodes import Limits
+from envport.errors import MissingExtra
 from envport.registry import EnvironmentDefinition, load
+from envport.tools.sampling import ArgumentSampler
+from envport_bridges.audit.catalogue import ENTRIES
 from envport_bridges.openenv import openenv_surface
 from envport_bridges.rollouts import Rollouts
 
@@ -124,7 +128,7 @@ class Line:
         assert answered == "error", told
         return told["code"], told["message"]
 
-    async def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+    async def call(self, name: str, /, **arguments: Any) -> dict[str, Any]:
         return await self.observed("step", {"type": "call_tool", "tool_name": name, "arguments": arguments})
 
 
@@ -372,3 +376,38 @@ async def test_it_is_for_trainers_alone(guarded: RunningGateway, token: str, sta
             assert httpx2.post(url, headers=bearer(given)).status_code == status
         finally:
             control.close_episode(opened.episode_id)
+
+
+QUICK = frozenset({"echo", "counter", "catch", "maze", "showcase", "sudoku?size=4&blanks=6"})
+CALLS = 12
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [pytest.param(entry.reference, marks=[] if entry.reference in QUICK else [pytest.mark.slow]) for entry in ENTRIES],
+)
+async def test_every_environment_of_the_catalogue_gives_what_it_gives_elsewhere(reference: str):
+    try:
+        definition = load(reference)
+    except MissingExtra as missing:
+        pytest.skip(str(missing))
+    rng = Random(7)
+    with running(definition, environment_surfaces=SURFACES) as gateway, Rollouts(reference).open(seed=11) as rollout:
+        async with line(gateway, definition.name, None) as trainer:
+            first = await trainer.observed("reset", {"seed": 11})
+            assert first["observation"]["text"] == rollout.observation.text
+            assert first["observation"]["content"] == list(rollout.observation.content)
+            told, rewards = first, []
+            while not told["done"] and len(rewards) < CALLS:
+                chosen = rng.choice(rollout.tools)
+                arguments = ArgumentSampler(chosen["inputSchema"]).sample(rng)
+                told = await trainer.call(chosen["name"], **arguments)
+                reply = rollout.call(chosen["name"], arguments)
+                seen = told["observation"]
+                assert (seen["content"], seen["result"]["is_error"]) == (list(reply.content), reply.is_error)
+                rewards.append(told["reward"])
+            assert told["done"] == (rollout.outcome is not None)
+            if told["done"]:
+                total = rollout.finish()
+                given = [reward for reward in rewards if reward is not None]
+                assert total == (None if not given else sum(given) if definition.cls.reward == "sum" else given[-1])

@@ -105,7 +105,7 @@ def _code(error: EnvportError, *, opening: bool) -> ErrorCode:
         return error.named
     if isinstance(error, AtCapacity):
         return "CAPACITY_REACHED"
-    if isinstance(error, UnknownEpisode) or (isinstance(error, EpisodeOver) and error.fault is not None):
+    if isinstance(error, UnknownEpisode) or (isinstance(error, EpisodeOver) and error.fault not in (None, "player")):
         return "SESSION_ERROR"
     if isinstance(error, EpisodeFailed):
         return "FACTORY_ERROR" if opening else "SESSION_ERROR"

@@ -182,9 +182,10 @@ class OpenEnvSession:
 
     async def close(self) -> None:
         """Close the episode, if there is one."""
-        found, self._found = self._found, None
+        found = self._found
         if found is not None:
             await self._table.close(found.handle, self._principal)
+            self._found = None
 
 
 def answered(result: CallResult) -> dict[str, Any]:
