@@ -1,7 +1,7 @@
 """OpenEnv's own clients, as a program for a virtual environment of OpenEnv's.
 
-Run as `openenv_client.py URL MOVES`: plays one episode of `catch` for each client, asynchronous and synchronous, and writes
-what each one saw as a line of JSON.
+Run as `openenv_client.py URL MOVES`: plays one episode of `catch` for each client, asynchronous and synchronous, and
+writes what each one saw as a line of JSON.
 """
 
 from __future__ import annotations
