@@ -71,7 +71,8 @@ def read_frame(message: Mapping[str, Any]) -> Received:
     kind: Any = fields.pop("type", None)
     data: Any = fields.pop("data", None)
     if kind not in _TYPES:
-        raise OpenEnvError("UNKNOWN_TYPE", f"type {kind!r} is unknown; it has to be one of: {', '.join(_TYPES)}")
+        # It ends as the message of OpenEnv's server does: clients know by it which request is answered.
+        raise OpenEnvError("UNKNOWN_TYPE", f"Allowed: {', '.join(_TYPES)}. Unknown message type: {kind}")
     if fields:
         raise OpenEnvError("VALIDATION_ERROR", f"a message has type and data, and not {', '.join(sorted(fields))}")
     if data is None and (kind == "reset" or kind not in _WITH_DATA):
