@@ -27,7 +27,7 @@ from envport.http.welcome import WELCOME, refused
 from envport.mcp.bodies import WholeBody
 from envport.mcp.surface import EPISODE_HEADER, Endpoint, McpSurface
 from envport.metrics import Metrics
-from envport.surfaces import MountedSurfaces, SurfaceFactory
+from envport.surfaces import MountedSurfaces, Surface, SurfaceFactory
 from envport.telemetry.subject import principal_at_hand
 from envport.telemetry.tracing import caller_joined
 from envport.trajectories import TrajectoryStore
@@ -58,6 +58,7 @@ class Gateway:
         table: The table of episodes, if they run elsewhere. The table then has its own `limits`, `trajectories` and
             `runtime`.
         surfaces: Further surfaces by name; see `envport.surfaces`.
+        environment_surfaces: Further surfaces that each environment has, by name.
         changing: Whether `replace` may be called.
         sdk_only: Whether the MCP SDK answers every message. By default, the gateway answers the frequent ones itself.
 
@@ -79,6 +80,7 @@ class Gateway:
         runtime: RuntimeKind | None = None,
         table: EpisodeTable | None = None,
         surfaces: Mapping[str, SurfaceFactory] | None = None,
+        environment_surfaces: Mapping[str, SurfaceFactory] | None = None,
         changing: bool = False,
         sdk_only: bool = False,
     ):
@@ -96,7 +98,7 @@ class Gateway:
         self._metrics.look_at(self.table, episodes, lambda: self._mcp.sessions)
         self._plane = ControlPlane(self.table, self.access, self._metrics, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), MAX_BODY)
-        self._surfaces = MountedSurfaces(surfaces or {}, self.table)
+        self._surfaces = MountedSurfaces(surfaces or {}, environment_surfaces or {}, self.table)
         self._channel = ChannelSurface(self.table, self.access.authenticate)
         self._entry: ASGIApp = self._gate
         if self._hosts.origins:
@@ -180,7 +182,7 @@ class Gateway:
         try:
             with caller_joined(scope):
                 if surface is not None:
-                    await self._surfaces.handle(surface, principal, scope, receive, send)
+                    await surface(principal, scope, receive, send)
                 elif on_channel:
                     await self._channel.handle(principal, headers.get("authorization"), scope, receive, send)
                 elif scope["type"] == "websocket":
@@ -205,7 +207,7 @@ class Gateway:
         await self._control(scope, receive, send)
 
     def _admit(
-        self, path: str, surface: str | None, endpoint: Endpoint | None, authorization: str | None, *, channel: bool
+        self, path: str, surface: Surface | None, endpoint: Endpoint | None, authorization: str | None, *, channel: bool
     ) -> Principal | None:
         principal = self.access.authenticate(authorization)
         if principal is None:
@@ -213,7 +215,7 @@ class Gateway:
                 return None
             raise Unauthenticated("this gateway needs a token: Authorization: Bearer TOKEN")
         if surface is not None:
-            self._surfaces.require(principal)
+            surface.require(principal)
         elif channel:
             self._channel.require(principal)
         elif endpoint is None:

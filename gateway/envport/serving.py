@@ -188,7 +188,8 @@ class Service:
             public_url=public_url,
             runtime=settings.runtime,
             table=table,
-            surfaces=installed_surfaces(),
+            surfaces=installed_surfaces("envport.surfaces"),
+            environment_surfaces=installed_surfaces("envport.environment_surfaces"),
             changing=settings.reload,
             sdk_only=settings.sdk_only,
         )

@@ -1,9 +1,12 @@
 """The seam for surfaces of other packages: routes, WebSocket ones too, that play episodes through the table.
 
 A package registers a surface under the entry point group `envport.surfaces`. Its routes are below `/NAME`, where `NAME`
-is the name of the entry point. Every request passes the gateway's gate before it reaches the surface: `Host`, `Origin`
-and token. A surface may show rewards and reset episodes, so it is for trainers: a token needs both scopes, `control`
-and `play`, and a token of one episode is refused.
+is the name of the entry point. Under the group `envport.environment_surfaces`, each environment has the routes, below
+`/environments/ENVIRONMENT/NAME`.
+
+Every request passes the gateway's gate before it reaches the surface: `Host`, `Origin` and token. A surface may show
+rewards and reset episodes, so it is for trainers: a token needs both scopes, `control` and `play`, and a token of one
+episode is refused.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast
 
 from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.requests import Request
@@ -26,16 +30,30 @@ from envport.http.problems import problem
 from envport.http.routes import PRINCIPAL_KEY
 from envport.types import MAX_BODY
 
-__all__ = ["MountedSurfaces", "SurfaceFactory", "error_answer", "installed_surfaces", "surface_principal"]
+__all__ = [
+    "MountedSurfaces",
+    "Surface",
+    "SurfaceFactory",
+    "SurfaceGroup",
+    "error_answer",
+    "installed_surfaces",
+    "surface_environment",
+    "surface_principal",
+]
 
 logger = logging.getLogger(__name__)
 
-_GROUP = "envport.surfaces"
+SurfaceGroup = Literal["envport.surfaces", "envport.environment_surfaces"]
+"""The entry point groups of surfaces."""
+
+_ENVIRONMENT_KEY = "envport.environment"
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 # The first part of the gateway's own paths.
 _TAKEN = frozenset(
     {"environments", "episodes", "mcp", "healthz", "readyz", "metrics", "docs", "openapi", "ui", "rollouts"}
 )
+# What follows the name of an environment in the gateway's own paths.
+_TAKEN_OF_ENVIRONMENTS = frozenset({"mcp", "tasks"})
 
 
 class SurfaceFactory(Protocol):
@@ -59,20 +77,28 @@ def surface_principal(scope: Scope) -> Principal:
     return scope[PRINCIPAL_KEY]
 
 
+def surface_environment(scope: Scope) -> str:
+    """The name of the environment in the path of a request, for a surface of environments. It may not be served."""
+    return scope[_ENVIRONMENT_KEY]
+
+
 async def error_answer(request: Request, error: Exception) -> Response:
     """Answer an `EnvportError` over HTTP: an exception handler for Starlette and FastAPI."""
     return problem(cast("EnvportError", error))
 
 
-def installed_surfaces() -> dict[str, SurfaceFactory]:
+def installed_surfaces(group: SurfaceGroup) -> dict[str, SurfaceFactory]:
     """The surfaces that installed packages register, by name. One that cannot be loaded is left out, and logged.
+
+    Args:
+        group: The entry point group.
 
     Raises:
         ConfigurationError: Two packages register the same name.
     """
     found: dict[str, SurfaceFactory] = {}
     values: dict[str, str] = {}
-    for point in sorted(entry_points(group=_GROUP), key=lambda point: point.name):
+    for point in sorted(entry_points(group=group), key=lambda point: point.name):
         if values.setdefault(point.name, point.value) != point.value:
             raise ConfigurationError(
                 f"two packages register the surface {point.name!r}: {values[point.name]} and {point.value}; remove "
@@ -86,30 +112,26 @@ def installed_surfaces() -> dict[str, SurfaceFactory]:
     return found
 
 
-class MountedSurfaces:
-    """The surfaces of a gateway, by the first part of their paths.
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """A surface that serves a path.
 
-    Args:
-        factories: Makes each surface, by name.
-        table: The episodes that they play.
-
-    Raises:
-        ConfigurationError: A name is malformed, or is one of the gateway's own paths.
+    Attributes:
+        app: The application.
+        root: The part of the path that its routes are below.
+        environment: Name of the environment in the path, if it is a surface of environments.
     """
 
-    def __init__(self, factories: Mapping[str, SurfaceFactory], table: EpisodeTable):
-        for name in factories:
-            if not _NAME.fullmatch(name) or name in _TAKEN:
-                raise ConfigurationError(
-                    f"{name!r} cannot name a surface: use lower-case letters, digits, '_' and '-', and none of "
-                    f"{', '.join(sorted(_TAKEN))}"
-                )
-        self._apps = {name: RequestBodyLimitMiddleware(make(table), MAX_BODY) for name, make in factories.items()}
+    app: ASGIApp
+    root: str
+    environment: str | None = None
 
-    def at(self, path: str) -> str | None:
-        """The name of the surface that serves a path."""
-        name = path[1:].partition("/")[0]
-        return name if name in self._apps else None
+    async def __call__(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer an HTTP request or a WebSocket connection of a principal."""
+        inner = {**scope, "root_path": scope.get("root_path", "") + self.root, PRINCIPAL_KEY: principal}
+        if self.environment is not None:
+            inner[_ENVIRONMENT_KEY] = self.environment
+        await self.app(inner, receive, send)
 
     def require(self, principal: Principal) -> None:
         """Check that a principal may use surfaces.
@@ -122,7 +144,45 @@ class MountedSurfaces:
         principal.require("control")
         principal.require("play")
 
-    async def handle(self, name: str, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a surface answer an HTTP request or a WebSocket connection."""
-        inner = {**scope, "root_path": f"{scope.get('root_path', '')}/{name}", PRINCIPAL_KEY: principal}
-        await self._apps[name](inner, receive, send)
+
+class MountedSurfaces:
+    """The surfaces of a gateway.
+
+    Args:
+        factories: Makes each surface, by name.
+        of_environments: Makes each surface of environments, by name.
+        table: The episodes that they play.
+
+    Raises:
+        ConfigurationError: A name is malformed, or is one of the gateway's own paths.
+    """
+
+    def __init__(
+        self,
+        factories: Mapping[str, SurfaceFactory],
+        of_environments: Mapping[str, SurfaceFactory],
+        table: EpisodeTable,
+    ):
+        self._apps = _made(factories, _TAKEN, table)
+        self._of_environments = _made(of_environments, _TAKEN_OF_ENVIRONMENTS, table)
+
+    def at(self, path: str) -> Surface | None:
+        """The surface that serves a path."""
+        first, _, rest = path[1:].partition("/")
+        if first == "environments":
+            environment, _, rest = rest.partition("/")
+            name = rest.partition("/")[0]
+            app = self._of_environments.get(name)
+            return Surface(app, f"/environments/{environment}/{name}", environment) if app is not None else None
+        app = self._apps.get(first)
+        return Surface(app, f"/{first}") if app is not None else None
+
+
+def _made(factories: Mapping[str, SurfaceFactory], taken: frozenset[str], table: EpisodeTable) -> dict[str, ASGIApp]:
+    for name in factories:
+        if not _NAME.fullmatch(name) or name in taken:
+            raise ConfigurationError(
+                f"{name!r} cannot name a surface: use lower-case letters, digits, '_' and '-', and none of "
+                f"{', '.join(sorted(taken))}"
+            )
+    return {name: RequestBodyLimitMiddleware(make(table), MAX_BODY) for name, make in factories.items()}
