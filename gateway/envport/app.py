@@ -27,7 +27,7 @@ from envport.http.welcome import WELCOME, refused
 from envport.mcp.bodies import WholeBody
 from envport.mcp.surface import EPISODE_HEADER, Endpoint, McpSurface
 from envport.metrics import Metrics
-from envport.surfaces import MountedSurfaces, Surface, SurfaceFactory
+from envport.surfaces import MountedSurface, MountedSurfaces, SurfaceFactory
 from envport.telemetry.subject import principal_at_hand
 from envport.telemetry.tracing import caller_joined
 from envport.trajectories import TrajectoryStore
@@ -207,7 +207,7 @@ class Gateway:
         await self._control(scope, receive, send)
 
     def _admit(
-        self, path: str, surface: Surface | None, endpoint: Endpoint | None, authorization: str | None, *, channel: bool
+        self, path: str, surface: MountedSurface | None, endpoint: Endpoint | None, authorization: str | None, *, channel: bool
     ) -> Principal | None:
         principal = self.access.authenticate(authorization)
         if principal is None:

@@ -31,8 +31,8 @@ from envport.http.routes import PRINCIPAL_KEY
 from envport.types import MAX_BODY
 
 __all__ = [
+    "MountedSurface",
     "MountedSurfaces",
-    "Surface",
     "SurfaceFactory",
     "SurfaceGroup",
     "error_answer",
@@ -113,7 +113,7 @@ def installed_surfaces(group: SurfaceGroup) -> dict[str, SurfaceFactory]:
 
 
 @dataclass(frozen=True, slots=True)
-class Surface:
+class MountedSurface:
     """A surface that serves a path.
 
     Attributes:
@@ -166,16 +166,16 @@ class MountedSurfaces:
         self._apps = _made(factories, _TAKEN, table)
         self._of_environments = _made(of_environments, _TAKEN_OF_ENVIRONMENTS, table)
 
-    def at(self, path: str) -> Surface | None:
+    def at(self, path: str) -> MountedSurface | None:
         """The surface that serves a path."""
         first, _, rest = path[1:].partition("/")
         if first == "environments":
             environment, _, rest = rest.partition("/")
             name = rest.partition("/")[0]
             app = self._of_environments.get(name)
-            return Surface(app, f"/environments/{environment}/{name}", environment) if app is not None else None
+            return MountedSurface(app, f"/environments/{environment}/{name}", environment) if app is not None else None
         app = self._apps.get(first)
-        return Surface(app, f"/{first}") if app is not None else None
+        return MountedSurface(app, f"/{first}") if app is not None else None
 
 
 def _made(factories: Mapping[str, SurfaceFactory], taken: frozenset[str], table: EpisodeTable) -> dict[str, ASGIApp]:
