@@ -207,7 +207,13 @@ class Gateway:
         await self._control(scope, receive, send)
 
     def _admit(
-        self, path: str, surface: MountedSurface | None, endpoint: Endpoint | None, authorization: str | None, *, channel: bool
+        self,
+        path: str,
+        surface: MountedSurface | None,
+        endpoint: Endpoint | None,
+        authorization: str | None,
+        *,
+        channel: bool,
     ) -> Principal | None:
         principal = self.access.authenticate(authorization)
         if principal is None:
