@@ -76,4 +76,4 @@ class AsyncRollout(PlayedRollout):
 
 
 async def _in_loop(connection: Connection, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-    return await asyncio.wrap_future(connection.loop.submit(work))
+    return await connection.loop.run_async(work)

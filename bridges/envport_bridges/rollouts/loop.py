@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 __all__ = ["BackgroundLoop"]
 
@@ -21,6 +25,37 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+class _Inbox:
+    """Hands work to an event loop from other threads. One wake-up is enough for all that is there by then."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        self._loop = loop
+        self._work: deque[Callable[[], None]] = deque()
+        self._woken = False
+
+    def put(self, work: Callable[[], None]) -> None:
+        """Have the loop do some work.
+
+        Raises:
+            RuntimeError: The loop is closed.
+        """
+        self._work.append(work)
+        if self._woken:
+            return
+        self._woken = True
+        try:
+            self._loop.call_soon_threadsafe(self._do)
+        except RuntimeError:
+            self._woken = False
+            raise
+
+    def _do(self) -> None:
+        # First, so that whatever comes from now on wakes the loop again.
+        self._woken = False
+        for _ in range(len(self._work)):
+            self._work.popleft()()
+
+
 class BackgroundLoop:
     """Runs coroutines in a daemon thread until it is stopped.
 
@@ -30,6 +65,8 @@ class BackgroundLoop:
 
     def __init__(self, name: str):
         self._loop = _new_loop()
+        self._inbox = _Inbox(self._loop)
+        self._callers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Inbox] = WeakKeyDictionary()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -69,7 +106,59 @@ class BackgroundLoop:
             future.cancel()
             raise
 
+    async def run_async(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Run a coroutine for a caller in another event loop, and wait for its result. It is cancelled with its caller.
+
+        Raises:
+            RuntimeError: The loop was stopped.
+        """
+        loop = asyncio.get_running_loop()
+        caller = self._callers.get(loop)
+        if caller is None:
+            caller = self._callers[loop] = _Inbox(loop)
+        answer: asyncio.Future[ResultT] = loop.create_future()
+        tasks: list[asyncio.Task[ResultT]] = []
+
+        def start() -> None:
+            if answer.cancelled():
+                work.close()
+                return
+            tasks.append(task := self._loop.create_task(work))
+            task.add_done_callback(done)
+
+        def stop() -> None:
+            for task in tasks:
+                task.cancel()
+
+        def done(task: asyncio.Task[ResultT]) -> None:
+            # The caller's loop may be closed by now.
+            with suppress(RuntimeError):
+                caller.put(partial(_settle, answer, task))
+
+        try:
+            self._inbox.put(start)
+        except RuntimeError:
+            work.close()
+            raise
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            with suppress(RuntimeError):
+                self._inbox.put(stop)
+            raise
+
     def stop(self) -> None:
         """Stop the loop and wait for its thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5.0)
+
+
+def _settle(answer: asyncio.Future[ResultT], task: asyncio.Task[ResultT]) -> None:
+    if task.cancelled():
+        answer.cancel()
+    elif answer.cancelled():
+        task.exception()
+    elif (error := task.exception()) is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(task.result())

@@ -1,0 +1,65 @@
+"""The loop in a thread of its own that plays episodes, for callers in other event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from patience import patient
+
+from envport_bridges.rollouts.loop import BackgroundLoop
+
+
+async def test_many_callers_get_their_own_answers_and_errors():
+    loop = BackgroundLoop("test")
+
+    async def work(number: int) -> int:
+        await asyncio.sleep(0)
+        if number % 3 == 0:
+            raise ValueError(str(number))
+        return number
+
+    try:
+        async with asyncio.timeout(patient(20)):
+            told = await asyncio.gather(*(loop.run_async(work(n)) for n in range(300)), return_exceptions=True)
+    finally:
+        loop.stop()
+    assert [str(answer) for answer in told] == [str(number) for number in range(300)]
+    assert [isinstance(answer, ValueError) for answer in told] == [number % 3 == 0 for number in range(300)]
+
+
+async def test_work_is_cancelled_with_its_caller():
+    loop = BackgroundLoop("test")
+    began, cancelled = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    try:
+        caller = asyncio.create_task(loop.run_async(work()))
+        assert await asyncio.to_thread(began.wait, patient(20))
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        assert await asyncio.to_thread(cancelled.wait, patient(20))
+    finally:
+        loop.stop()
+
+
+async def test_a_loop_that_was_stopped_says_so_each_time():
+    loop = BackgroundLoop("test")
+    loop.stop()
+
+    async def work() -> None:
+        raise AssertionError("it ran")
+
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            async with asyncio.timeout(patient(20)):
+                await loop.run_async(work())
