@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Literal, NoReturn, cast
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -95,13 +96,12 @@ class Session:
     async def close(self) -> None:
         """End the session, and wait until the server has closed its environment, for a short while."""
         try:
-            async with asyncio.timeout(_END_SECONDS):
-                await self._socket.send('{"type":"close"}')
-                # The server closes the socket after the environment. Until then, it counts the session as used.
-                while True:
-                    await self._socket.recv()
-        except (ConnectionClosed, TimeoutError, OSError):
-            pass
+            with suppress(ConnectionClosed, TimeoutError, OSError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await self._socket.send('{"type":"close"}')
+                    # The server closes the socket after the environment. Until then, it counts the session as used.
+                    while True:
+                        await self._socket.recv()
         finally:
             await self._socket.close()
 
@@ -149,11 +149,9 @@ class Session:
         self._repeats = _is_mark(answer, "envport/0")
 
     async def _send(self, message: Mapping[str, Any]) -> None:
-        try:
+        # A server that has ended the session may have said why before. Whoever reads the answer finds out.
+        with suppress(ConnectionClosed, OSError):
             await self._socket.send(json.dumps(message))
-        except (ConnectionClosed, OSError):
-            # What it said last tells more.
-            _lost((await self._message())["data"])
 
     async def _message(self) -> dict[str, Any]:
         try:

@@ -1,0 +1,212 @@
+"""What an OpenEnv server may do wrong is a typed fault or refusal, never an answer and never a reward."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+import httpx2
+import pytest
+from harness import running
+from openenv_releases import Behaviour, Hostile, error, observe, until
+from opening import open_episode
+from websockets.asyncio.server import ServerConnection
+
+from envport import AsyncClient
+from envport.episodes import Episodes, Limits, OpenRequest
+from envport.errors import AtCapacity, ConfigurationError, EpisodeFailed, InvalidOption
+from envport.registry import load
+
+
+@pytest.fixture
+def server() -> Iterator[Hostile]:
+    with Hostile() as hostile:
+        yield hostile
+
+
+@asynccontextmanager
+async def table(server: Hostile, **settings: Any) -> AsyncIterator[Episodes]:
+    episodes = Episodes({"it": load(f"openenv:{server.url}", "it")}, **settings)
+    async with episodes.run():
+        yield episodes
+    await until(lambda: server.open == 0)
+
+
+def sent(text: str | bytes) -> Behaviour:
+    async def behave(_: Hostile, socket: ServerConnection, kind: str) -> None:
+        await socket.send(text)
+
+    return behave
+
+
+def answered(**data: Any) -> Behaviour:
+    return sent(json.dumps({"type": "observation", "data": {"observation": {}, "reward": None, "done": False} | data}))
+
+
+async def twice(_: Hostile, socket: ServerConnection, kind: str) -> None:
+    await observe(socket, "one")
+    await observe(socket, "two")
+
+
+async def dies(_: Hostile, socket: ServerConnection, kind: str) -> None:
+    socket.transport.abort()
+
+
+async def leaves(_: Hostile, socket: ServerConnection, kind: str) -> None:
+    await socket.close()
+
+
+async def floods(_: Hostile, socket: ServerConnection, kind: str) -> None:
+    for _number in range(200):
+        await observe(socket, "x" * 10_000)
+
+
+async def fails(_: Hostile, socket: ServerConnection, kind: str) -> None:
+    await error(socket, "SESSION_ERROR", "no session")
+
+
+async def hangs(_: Hostile, socket: ServerConnection, kind: str) -> None:
+    await socket.wait_closed()
+
+
+WRONG: dict[str, Behaviour] = {
+    "no JSON": sent("{"),
+    "bytes": sent(b"\xff\xfe"),
+    "a list": sent("[1]"),
+    "a number": sent("NaN"),
+    "deep": sent("[" * 100_000),
+    "no data": sent('{"type":"observation"}'),
+    "another type": sent('{"type":"state","data":{"step_count":1}}'),
+    "no observation": answered(observation=None),
+    "text as reward": answered(reward="1"),
+    "a reward beyond numbers": answered(reward=10**400),
+    "NaN in data": sent('{"type":"observation","data":{"observation":{},"reward":NaN,"done":false}}'),
+    "a number as done": answered(done=1),
+    "no done": sent('{"type":"observation","data":{"observation":{},"reward":1}}'),
+    "twice": twice,
+    "dies": dies,
+    "leaves": leaves,
+    "floods": floods,
+    "fails": fails,
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("when", ["reset", "step"])
+async def test_what_is_no_answer_is_a_fault(when: str, name: str, server: Hostile) -> None:
+    async with table(server) as episodes:
+        if when == "reset":
+            server.misbehave = WRONG[name]
+            with pytest.raises(EpisodeFailed) as failed:
+                await open_episode(episodes, "it")
+            assert (failed.value.reason, failed.value.fault) == ("upstream", "infrastructure")
+            return
+        episode = await open_episode(episodes, "it")
+        assert (await episode.call("step", {"number": 1})).reward == 2.0
+        server.misbehave = WRONG[name]
+        with pytest.raises(EpisodeFailed) as failed:
+            await episode.call("step", {"number": 2})
+        assert (failed.value.reason, failed.value.fault) == ("upstream", "infrastructure")
+        assert episode.info().reward is None
+
+
+async def test_a_server_that_does_not_repeat_types_is_played_too(server: Hostile) -> None:
+    server.repeats = False
+    async with table(server) as episodes:
+        episode = await open_episode(episodes, "it")
+        for number in range(3):
+            assert (await episode.call("step", {"number": number})).observation.structured_content == {"text": "step"}
+
+
+async def test_a_hang_ends_at_the_deadline(server: Hostile) -> None:
+    async with table(server, limits=Limits(call_seconds=0.3)) as episodes:
+        episode = await open_episode(episodes, "it")
+        server.misbehave = hangs
+        with pytest.raises(EpisodeFailed) as failed:
+            await episode.call("step", {"number": 1})
+        assert failed.value.reason == "deadline"
+        assert episode.info().reward is None
+
+
+@pytest.mark.parametrize("runtime", ["inline", "process"])
+async def test_a_full_server_refuses_and_can_be_tried_again(runtime: Any, server: Hostile) -> None:
+    server.sessions = 2
+    async with table(server, runtime=runtime) as episodes:
+        one = await open_episode(episodes, "it")
+        await open_episode(episodes, "it")
+        with pytest.raises(AtCapacity, match="takes no further session now: 2/2 sessions") as full:
+            await open_episode(episodes, "it")
+        assert full.value.retry_after == 1.0
+        await episodes.close(one.handle, "me")
+        await until(lambda: server.open == 1)
+        await open_episode(episodes, "it")
+
+
+async def test_the_gateway_opens_no_more_episodes_than_a_server_of_one_session_takes(server: Hostile) -> None:
+    server.sessions = 1
+    async with table(server) as episodes:
+        await open_episode(episodes, "it")
+        with pytest.raises(AtCapacity, match="all 1 episodes of environment 'it' are in use"):
+            await episodes.open_episode(OpenRequest("it", "me", wait=False))
+
+
+async def test_a_client_that_vanishes_leaves_no_session(server: Hostile) -> None:
+    with running(load(f"openenv:{server.url}", "it"), limits=Limits(idle_seconds=0.5)) as gateway:
+        server.sessions = 1
+        async with AsyncClient(gateway.url) as client:
+            await client.open("it")
+            answer = await httpx2.AsyncClient().post(f"{gateway.url}/episodes", json={"environment": "it"})
+            # The server said so over HTTP, and when to try again.
+            assert (answer.status_code, answer.json()["code"]) == (503, "at_capacity")
+            assert int(answer.headers["retry-after"]) >= 1
+        await until(lambda: server.open == 0)
+
+
+def test_a_server_that_is_none_is_said_at_the_start(server: Hostile) -> None:
+    def refused(match: str) -> None:
+        with pytest.raises(ConfigurationError, match=match):
+            load(f"openenv:{server.url}")
+
+    server.sessions = 0
+    refused("takes no further session now, and one is needed to look at it: 0/0 sessions")
+    server.sessions = 100
+    server.page = b"<html>"
+    refused("is no OpenEnv server: its answer to /schema is no JSON")
+    server.page = b'{"action": {"type": "string"}}'
+    refused("actions are no objects")
+    server.page = b'{"action": {"$ref": "#/$defs/Gone"}}'
+    refused("refer to '#/\\$defs/Gone'")
+    server.page = b'{"action": {"type": "object", "properties": {"a": {"type": "nothing"}}}}'
+    refused("nothing")
+    server.page, server.status = None, HTTPStatus.BAD_GATEWAY
+    refused("has the HTTP status 502")
+    server.status = HTTPStatus.NOT_FOUND
+    refused("has no schema of actions")
+    with pytest.raises(ConfigurationError, match="could not be reached"):
+        load("openenv:http://127.0.0.1:9")
+    for text in ("ftp://host", "http://", "http://user:key@host", "http://host?key=1"):
+        with pytest.raises(InvalidOption, match="names no server"):
+            load(f'openenv:"{text}"')
+
+
+async def test_keys_are_sent_and_shown_nowhere(server: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ITS_KEY", "not-for-everybody")
+    options = {"headers": {"Authorization": "Bearer {ITS_KEY}"}, "variables": ["ITS_KEY"]}
+    definition = load(f"openenv:{server.url}", options=options)
+    assert server.authorized == {"Bearer not-for-everybody"}
+    assert "not-for-everybody" not in repr(definition)
+    assert dict(definition.options) == {"server": server.url}
+    with pytest.raises(InvalidOption, match=r"no value for \{OTHER\}"):
+        load(f"openenv:{server.url}", options={"headers": {"Authorization": "{OTHER}"}})
+
+
+async def test_many_episodes_play_at_once_without_waiting_for_each_other(server: Hostile) -> None:
+    async with table(server) as episodes:
+        opened = await asyncio.gather(*(open_episode(episodes, "it") for _ in range(20)))
+        assert server.open == 20
+        results = await asyncio.gather(*(episode.call("step", {"number": 1}) for episode in opened))
+        assert {result.reward for result in results} == {2.0}
