@@ -38,7 +38,7 @@ async def table(url: str, settings: dict[str, Any] | None = None, **options: Any
         yield episodes
 
 
-async def first(episode: Episode) -> dict[str, Any]:
+def first(episode: Episode) -> dict[str, Any]:
     data = episode.first_observation.structured_content
     assert data is not None
     return data
@@ -73,8 +73,10 @@ async def test_an_episode_is_a_session_with_its_seed_rewards_and_end(server: Rel
 
 
 async def test_pictures_and_nested_data_are_kept(server: Released) -> None:
-    async with table(f"{server.url}/guess", hidden=["metadata"]) as episodes:
+    options = {"hidden": ["metadata"], "splits": [], "arguments": {"level": 3}}
+    async with table(f"{server.url}/guess", **options) as episodes:
         episode = await open_episode(episodes, "it", seed=1)
+        assert first(episode)["inside"] == {"seed": 1, "level": 3}
         seen = (await episode.call("step", {"number": 0, "how": "quietly"})).observation
         assert [block["type"] for block in seen.content] == ["text", "image", "image"]
         assert {block["mimeType"] for block in seen.content[1:]} == {"image/png"}
@@ -187,6 +189,8 @@ async def test_tasks_are_those_of_the_task_api(server: Released) -> None:
         with pytest.raises(InvalidOption, match="has none"):
             load(f'openenv:"{server.url}/guess"', options={"splits": ["test"]})
         return
+    with pytest.raises(InvalidOption, match="'seed', which each episode has"):
+        load(f'openenv:"{server.url}/guess"', options={"arguments": {"seed": 1}})
     assert {split: len(tasks) for split, tasks in load(f'openenv:"{server.url}/guess"').splits.items()} == {
         "train": 1_200,
         "test": 2,
@@ -197,13 +201,14 @@ async def test_tasks_are_those_of_the_task_api(server: Released) -> None:
         assert list(episodes.environment("it").splits) == ["test"]
         episode = await open_episode(episodes, "it", task=1, seed=4)
         assert episode.prompt == "Guess number 1."
-        assert (await first(episode))["inside"] == {"seed": 4, "split": "test", "index": 1}
+        assert first(episode)["inside"] == {"seed": 4, "split": "test", "index": 1}
         with pytest.raises(InvalidRequest, match="no task 'mine'"):
             await open_episode(episodes, "it", task=Task(id="mine", metadata={"split": "train", "index": 0}))
 
 
 def test_it_passes_the_checker(server: Released) -> None:
-    report = check_environment(f'openenv:"{server.url}/guess"', seeds=range(3), steps=5)
+    newest = server.release == RELEASES[-1]
+    report = check_environment(f'openenv:"{server.url}/guess"', seeds=range(2), steps=5, another_process=newest)
     assert [finding for finding in report.findings if finding.level == "error"] == []
     assert server.alive() == 0
 

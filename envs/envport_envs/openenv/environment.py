@@ -31,6 +31,7 @@ class OpenEnvEnvironment(Environment):
         listing: The environment's own MCP tools, as it listed them when it was looked at; `None` if it has none.
         specs: The server's tasks.
         told: What the server says of the environment.
+        arguments: Further arguments of the server's `reset`.
         hidden: Names of fields of observations that the player does not see.
         exceptions: What an exception of the environment's `step` is; see `openenv`.
         sessions: How many sessions the server takes; `None` if it is not known.
@@ -48,6 +49,7 @@ class OpenEnvEnvironment(Environment):
         listing: list[dict[str, Any]] | None = None,
         specs: Specs | None = None,
         told: str = "",
+        arguments: dict[str, Any] | None = None,
         hidden: list[str] | None = None,
         exceptions: Exceptions = "fault",
         sessions: int | None = None,
@@ -56,6 +58,7 @@ class OpenEnvEnvironment(Environment):
         self._actions = {action.name: action for action in actions}
         self._listing = listing
         self._specs = specs or {}
+        self._arguments = arguments or {}
         self._hidden = tuple(hidden or ())
         self._exceptions: Exceptions = exceptions
         self._session: Session | None = None
@@ -80,7 +83,7 @@ class OpenEnvEnvironment(Environment):
 
     async def reset(self, *, seed: int, task: Task | None) -> Any:
         """Open a session, and reset the environment."""
-        arguments = {"seed": seed % _SEEDS, **chosen(task, self._specs)}
+        arguments = {**self._arguments, "seed": seed % _SEEDS, **chosen(task, self._specs)}
         try:
             self._session = await Session.open(self._address.filled(self.secrets))
         except ServerFull as full:

@@ -11,7 +11,7 @@ import anyio
 import httpx2
 
 from envport import ToolError, UpstreamLost
-from envport.errors import ConfigurationError
+from envport.errors import ConfigurationError, InvalidOption
 from envport.registry import EnvironmentDefinition
 from envport_envs.openenv.actions import Actions
 from envport_envs.openenv.address import Address, HttpLook
@@ -23,6 +23,7 @@ __all__ = ["openenv"]
 
 _LOOK_SECONDS = 60.0
 _FALLBACK_NAME = "openenv"
+_OURS = ("seed", "split", "index")
 
 
 async def openenv(
@@ -31,6 +32,7 @@ async def openenv(
     *,
     headers: dict[str, str] | None = None,
     variables: list[str] | None = None,
+    arguments: dict[str, Any] | None = None,
     hidden: list[str] | None = None,
     exceptions: Exceptions = "fault",
     splits: list[str] | None = None,
@@ -41,6 +43,7 @@ async def openenv(
         rest: The server's URL, such as `http://127.0.0.1:8000`.
         headers: HTTP headers. `{NAME}` stands for a secret, or for one of `variables`.
         variables: Names of environment variables that headers may name.
+        arguments: Further arguments of the server's `reset`, as JSON: `{"level": 3}`.
         hidden: Names of fields of observations that the player does not see, such as `metadata`.
         exceptions: What it is if the environment's `step` raises an exception: `fault`, which ends the episode as a
             fault of the environment; or `refusal`, whose text the player reads, and the episode goes on.
@@ -51,6 +54,8 @@ async def openenv(
         InvalidOption: The URL or an option is wrong.
     """
     address = replace(Address.parse(rest), headers=tuple((headers or {}).items()), variables=tuple(variables or ()))
+    if taken := [name for name in _OURS if name in (arguments or {})]:
+        raise InvalidOption(f"the option arguments names {taken[0]!r}, which each episode has from its task and seed")
     try:
         with anyio.fail_after(_LOOK_SECONDS):
             look = await _looked(address, splits)
@@ -59,6 +64,7 @@ async def openenv(
             f"the OpenEnv server {address.url} did not answer within {_LOOK_SECONDS:g} s"
         ) from None
     shown: dict[str, Any] = {"server": address.url}
+    shown |= {"arguments": arguments} if arguments else {}
     shown |= {"hidden": hidden} if hidden else {}
     shown |= {"exceptions": exceptions} if exceptions != "fault" else {}
     unshown = {

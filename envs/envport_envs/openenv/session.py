@@ -96,6 +96,9 @@ class Session:
     async def close(self) -> None:
         """End the session, and wait until the server has closed its environment, for a short while."""
         try:
+            if self._waiting:
+                # It reads nothing before it has answered.
+                return
             with suppress(ConnectionClosed, TimeoutError, OSError):
                 async with asyncio.timeout(_END_SECONDS):
                     await self._socket.send('{"type":"close"}')
