@@ -49,7 +49,7 @@ class Released:
 def released(release: str, folder: Path) -> Iterator[Released]:
     """Start the server, or skip if the release is not installed."""
     python = ROOT / release / "bin" / "python"
-    if not python.exists():
+    if not any((ROOT / release).glob("lib/python3*/site-packages/openenv")):
         pytest.skip(f"OpenEnv {release} is not installed in {ROOT} (make test installs it)")
     program = Path(__file__).with_name("openenv_server.py")
     with (folder / "errors").open("w+") as errors:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from envport.errors import ConfigurationError
 
-__all__ = ["ActionTool", "Actions"]
+__all__ = ["ActionTool", "ActionTools"]
 
 _LOCAL = "#/$defs/"
 _CALL_TOOL, _LIST_TOOLS = "call_tool", "list_tools"
@@ -44,7 +44,7 @@ class ActionTool:
 
 
 @dataclass(frozen=True)
-class Actions:
+class ActionTools:
     """What an environment takes.
 
     Attributes:
@@ -57,7 +57,7 @@ class Actions:
     has_tools: bool | None
 
     @classmethod
-    def of(cls, schema: Mapping[str, Any]) -> Actions:
+    def of(cls, schema: Mapping[str, Any]) -> ActionTools:
         """Read the schema of the actions.
 
         Raises:
@@ -76,7 +76,7 @@ class Actions:
         return cls(tools, any(_constants(member).get("type") == _CALL_TOOL for member in members))
 
     @classmethod
-    def _one(cls, top: Schema, definitions: Schema) -> Actions:
+    def _one(cls, top: Schema, definitions: Schema) -> ActionTools:
         if top.get("type") != "object" or not isinstance(top.get("properties", {}), dict):
             raise ConfigurationError("the OpenEnv server's actions are no objects, so they cannot be tools")
         if _constants(top).get("type") == _CALL_TOOL and "tool_name" in top["properties"]:

@@ -15,14 +15,14 @@ import httpx2
 from envport.errors import ConfigurationError, InvalidOption
 from envport_envs.mcp_servers.sources import filled
 
-__all__ = ["Address", "HttpLook", "parsed"]
+__all__ = ["HttpLook", "ServerAddress", "parsed"]
 
 _MOST_BYTES = 64 * 2**20
 _NOT_THERE = (404, 405, 501)
 
 
 @dataclass(frozen=True)
-class Address:
+class ServerAddress:
     """A server.
 
     Attributes:
@@ -36,7 +36,7 @@ class Address:
     variables: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str) -> ServerAddress:
         """Read a URL. `http`, `https`, `ws` and `wss` are allowed, and none is taken as `http`.
 
         Raises:
@@ -61,7 +61,7 @@ class Address:
         """Where sessions are opened."""
         return f"ws{self.url.removeprefix('http')}/ws"
 
-    def filled(self, secrets: Mapping[str, str]) -> Address:
+    def filled(self, secrets: Mapping[str, str]) -> ServerAddress:
         """The same with the placeholders filled.
 
         Raises:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from envport import Environment, Step, Task, ToolDefinition, ToolError, UpstreamLost
 from envport.errors import AtCapacity
 from envport_envs.openenv.actions import ActionTool
-from envport_envs.openenv.address import Address
-from envport_envs.openenv.observations import Answer, refusal, shown, tool_result
+from envport_envs.openenv.address import ServerAddress
+from envport_envs.openenv.observations import StepAnswer, refusal, shown, tool_result
 from envport_envs.openenv.session import ServerFull, Session, StepRaised
 from envport_envs.openenv.tasks import Specs, Tasks, chosen
 
@@ -44,7 +44,7 @@ class OpenEnvEnvironment(Environment):
     def __init__(
         self,
         server: str,
-        address: Address,
+        address: ServerAddress,
         actions: tuple[ActionTool, ...] = (),
         listing: list[dict[str, Any]] | None = None,
         specs: Specs | None = None,
@@ -92,7 +92,7 @@ class OpenEnvEnvironment(Environment):
             ) from None
         if self._listing is not None:
             self._require_same(await listed(self._session))
-        answer = Answer.of(await self._session.ask("reset", arguments))
+        answer = StepAnswer.of(await self._session.ask("reset", arguments))
         if answer.done:
             raise RuntimeError("the environment says that the episode is done when it has only been reset")
         # An answer to `reset` may have a reward. It is one of the episode, so that it is paid with the first step.
@@ -118,17 +118,17 @@ class OpenEnvEnvironment(Environment):
         if session is not None:
             await session.close()
 
-    async def _step(self, action: Mapping[str, Any]) -> Answer:
+    async def _step(self, action: Mapping[str, Any]) -> StepAnswer:
         if self._session is None:
             raise UpstreamLost("the OpenEnv server's session has ended")
         try:
-            return Answer.of(await self._session.ask("step", action))
+            return StepAnswer.of(await self._session.ask("step", action))
         except StepRaised as raised:
             if self._exceptions == "refusal":
                 raise ToolError(str(raised)) from None
             raise
 
-    def _step_of(self, answer: Answer, observation: Any) -> Step:
+    def _step_of(self, answer: StepAnswer, observation: Any) -> Step:
         reward, owed = answer.reward, self._owed
         if owed is not None:
             reward, self._owed = owed + (reward or 0.0), None
@@ -152,7 +152,7 @@ async def listed(session: Session) -> list[dict[str, Any]]:
     Raises:
         UpstreamLost: It has failed, or its answer is no listing.
     """
-    observation = Answer.of(await session.ask("step", {"type": "list_tools"})).observation
+    observation = StepAnswer.of(await session.ask("step", {"type": "list_tools"})).observation
     tools: Any = observation.get("tools")
     if not isinstance(tools, list) or not all(_is_tool(tool) for tool in tools):  # pyright: ignore[reportUnknownVariableType]
         raise UpstreamLost("the OpenEnv server's answer to 'list_tools' lists no tools")

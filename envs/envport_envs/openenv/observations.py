@@ -19,7 +19,7 @@ from envport import Observation, ToolError, UpstreamLost
 from envport.blocks import image_block
 from envport.errors import MissingExtra
 
-__all__ = ["Answer", "refusal", "shown", "tool_result"]
+__all__ = ["StepAnswer", "refusal", "shown", "tool_result"]
 
 _SMALLEST_IMAGE = 32
 _SMALLEST_SIDE = 8
@@ -29,7 +29,7 @@ _LOST_CALLS = ("timeout", "transport_error")
 
 
 @dataclass(frozen=True)
-class Answer:
+class StepAnswer:
     """An answer to `reset` or `step`.
 
     Attributes:
@@ -45,7 +45,7 @@ class Answer:
     metadata: dict[str, Any]
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Answer:
+    def of(cls, data: Mapping[str, Any]) -> StepAnswer:
         """Read the data of an answer.
 
         Raises:

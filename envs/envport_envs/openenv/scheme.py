@@ -13,8 +13,8 @@ import httpx2
 from envport import ToolError, UpstreamLost
 from envport.errors import ConfigurationError, InvalidOption
 from envport.registry import EnvironmentDefinition
-from envport_envs.openenv.actions import Actions
-from envport_envs.openenv.address import Address, HttpLook
+from envport_envs.openenv.actions import ActionTools
+from envport_envs.openenv.address import HttpLook, ServerAddress
 from envport_envs.openenv.environment import Exceptions, OpenEnvEnvironment, listed
 from envport_envs.openenv.session import ServerFull, Session, StepRaised
 from envport_envs.openenv.tasks import Specs, read_specs
@@ -53,7 +53,8 @@ async def openenv(
         ConfigurationError: The server cannot be reached, is full, or is no OpenEnv server.
         InvalidOption: The URL or an option is wrong.
     """
-    address = replace(Address.parse(rest), headers=tuple((headers or {}).items()), variables=tuple(variables or ()))
+    given = tuple((headers or {}).items())
+    address = replace(ServerAddress.parse(rest), headers=given, variables=tuple(variables or ()))
     if taken := [name for name in _OURS if name in (arguments or {})]:
         raise InvalidOption(f"the option arguments names {taken[0]!r}, which each episode has from its task and seed")
     try:
@@ -93,13 +94,13 @@ class _Look:
 
     name: str
     told: str
-    actions: Actions
+    actions: ActionTools
     listing: list[dict[str, Any]] | None
     specs: Specs
     sessions: int | None
 
 
-async def _looked(address: Address, splits: list[str] | None) -> _Look:
+async def _looked(address: ServerAddress, splits: list[str] | None) -> _Look:
     filled = address.filled({})
     async with httpx2.AsyncClient(base_url=address.url, headers=dict(filled.headers), timeout=_LOOK_SECONDS) as http:
         look = HttpLook(http)
@@ -110,7 +111,7 @@ async def _looked(address: Address, splits: list[str] | None) -> _Look:
         metadata: Any = await look.get("/metadata")
         said = cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
         specs = await read_specs(look, splits)
-    actions = Actions.of(cast("dict[str, Any]", schema))
+    actions = ActionTools.of(cast("dict[str, Any]", schema))
     try:
         listing, sessions = await _session_look(filled, actions)
     except ServerFull as full:
@@ -126,7 +127,7 @@ async def _looked(address: Address, splits: list[str] | None) -> _Look:
     return _Look(_name(said), str(said.get("description") or ""), actions, listing, specs, sessions)
 
 
-async def _session_look(address: Address, actions: Actions) -> tuple[list[dict[str, Any]] | None, int | None]:
+async def _session_look(address: ServerAddress, actions: ActionTools) -> tuple[list[dict[str, Any]] | None, int | None]:
     """The environment's own tools, and how many sessions the server takes if that is one, which is the default."""
     session = await Session.open(address)
     try:

@@ -12,7 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from envport import ToolError, UpstreamLost
-from envport_envs.openenv.address import Address, parsed
+from envport_envs.openenv.address import ServerAddress, parsed
 
 __all__ = ["ServerFull", "Session", "StepRaised"]
 
@@ -56,7 +56,7 @@ class Session:
         self._waiting = False
 
     @classmethod
-    async def open(cls, address: Address) -> Session:
+    async def open(cls, address: ServerAddress) -> Session:
         """Open a session. The server makes an environment for it.
 
         Args:
