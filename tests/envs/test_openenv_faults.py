@@ -16,6 +16,7 @@ from opening import open_episode
 from websockets.asyncio.server import ServerConnection
 
 from envport import AsyncClient
+from envport.checker import check_environment
 from envport.episodes import Episodes, Limits, OpenRequest
 from envport.errors import AtCapacity, ConfigurationError, EpisodeFailed, InvalidOption
 from envport.registry import load
@@ -151,6 +152,12 @@ async def test_the_gateway_opens_no_more_episodes_than_a_server_of_one_session_t
         await open_episode(episodes, "it")
         with pytest.raises(AtCapacity, match="all 1 episodes of environment 'it' are in use"):
             await episodes.open_episode(OpenRequest("it", "me", wait=False))
+
+
+def test_a_server_of_one_session_is_checked_one_episode_at_a_time(server: Hostile) -> None:
+    server.sessions = 1
+    report = check_environment(f"openenv:{server.url}", steps=3, another_process=False)
+    assert (report.findings, report.beside, report.alone) == ([], False, 3)
 
 
 async def test_a_client_that_vanishes_leaves_no_session(server: Hostile) -> None:
