@@ -114,6 +114,65 @@ async def test_what_is_no_answer_is_a_fault(when: str, name: str, server: Hostil
         assert episode.info().reward is None
 
 
+async def test_an_episode_that_is_over_when_it_begins_is_a_fault_of_the_environment(server: Hostile) -> None:
+    async with table(server) as episodes:
+        server.misbehave = answered(done=True)
+        with pytest.raises(EpisodeFailed) as failed:
+            await open_episode(episodes, "it")
+        assert (failed.value.reason, failed.value.fault) == ("environment_error", "environment")
+
+
+TOOL = {"name": "look", "description": "Look.", "input_schema": {"type": "object", "properties": {}}}
+NO_RESULT: dict[str, Any] = {
+    "another tool": {"tool_name": "listen", "result": {"content": []}, "error": None},
+    "no tool": {"text": "step"},
+    "a timeout": {"tool_name": "look", "result": None, "error": {"error_type": "timeout", "message": "30 s"}},
+    "a lost call": {"tool_name": "look", "result": None, "error": {"error_type": "transport_error", "message": "?"}},
+    "no content": {"tool_name": "look", "result": {"content": [{"type": "smell"}]}, "error": None},
+}
+
+
+@pytest.mark.parametrize("name", NO_RESULT)
+async def test_what_is_no_result_of_the_tool_is_a_fault(name: str, server: Hostile) -> None:
+    server.tools = [TOOL]
+    async with table(server) as episodes:
+        episode = await open_episode(episodes, "it")
+        server.misbehave = answered(observation=NO_RESULT[name])
+        with pytest.raises(EpisodeFailed) as failed:
+            await episode.call("look", {})
+        assert (failed.value.reason, failed.value.fault) == ("upstream", "infrastructure")
+
+
+async def test_a_failed_call_that_ends_the_episode_pays_its_reward(server: Hostile) -> None:
+    server.tools = [TOOL]
+    async with table(server) as episodes:
+        episode = await open_episode(episodes, "it")
+        error = {"error_type": "execution_error", "message": "too far"}
+        server.misbehave = answered(observation={"tool_name": "look", "error": error}, reward=-1, done=True)
+        result = await episode.call("look", {})
+        # The reset was worth 1.
+        assert (result.observation.text, result.reward, result.terminated) == ("too far", 0.0, True)
+
+
+@pytest.mark.parametrize("now", [[], [TOOL | {"description": "Look again."}], [TOOL, TOOL | {"name": "b"}], "no list"])
+async def test_tools_that_have_changed_are_a_fault(now: Any, server: Hostile) -> None:
+    server.tools = [TOOL]
+    async with table(server) as episodes:
+        server.tools = now
+        with pytest.raises(EpisodeFailed) as failed:
+            await open_episode(episodes, "it")
+        assert failed.value.reason == "upstream"
+
+
+async def test_an_environment_without_tools_is_not_served(server: Hostile) -> None:
+    server.tools = []
+    with pytest.raises(ConfigurationError, match="has no tools"):
+        load(f"openenv:{server.url}")
+    server.misbehave, server.tools = None, "none"  # pyright: ignore
+    with pytest.raises(ConfigurationError, match="lists no tools"):
+        load(f"openenv:{server.url}")
+
+
 async def test_a_server_that_does_not_repeat_types_is_played_too(server: Hostile) -> None:
     server.repeats = False
     async with table(server) as episodes:

@@ -32,6 +32,17 @@ ACTION = {
 }
 
 
+CALL_TOOL = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "call_tool", "type": "string"},
+        "tool_name": {"type": "string"},
+        "arguments": {"type": "object"},
+    },
+    "required": ["tool_name"],
+}
+
+
 class Released:
     """The server of `openenv_server.py` with one release of OpenEnv."""
 
@@ -81,6 +92,7 @@ class Hostile:
         open: How many are open.
         status: The HTTP status of its pages.
         page: What it answers to requests, if not what the protocol has.
+        tools: The tools that its environment lists; `None` if it takes actions.
         repeats: Whether it repeats the type of a message that it does not know.
     """
 
@@ -91,6 +103,7 @@ class Hostile:
         self.open = 0
         self.status = HTTPStatus.OK
         self.page: bytes | None = None
+        self.tools: list[Any] | None = None
         self.repeats = True
         self.authorized: set[str | None] = set()
         self._stop = asyncio.Event()
@@ -107,7 +120,8 @@ class Hostile:
         self.authorized.add(request.headers.get("authorization"))
         if request.path == "/ws":
             return None
-        pages = {"/schema": {"action": ACTION}, "/metadata": {"name": "Hostile", "description": "Say a number."}}
+        action = ACTION if self.tools is None else CALL_TOOL
+        pages = {"/schema": {"action": action}, "/metadata": {"name": "Hostile", "description": "Say a number."}}
         content = self.page if self.page is not None else json.dumps(pages.get(request.path)).encode()
         status = self.status if request.path in pages else HTTPStatus.NOT_FOUND
         return Response(status, "", Headers({"Content-Length": str(len(content)), "Connection": "close"}), content)
@@ -122,6 +136,8 @@ class Hostile:
                 match json.loads(message):
                     case {"type": "close"}:
                         return
+                    case {"type": "step", "data": {"type": "list_tools"}}:
+                        await observe(socket, "listed", observation={"tools": self.tools})
                     case {"type": "reset" | "step" as kind} if self.misbehave is not None:
                         await self.misbehave(self, socket, kind)
                     case {"type": "reset" | "step" as kind}:

@@ -119,8 +119,6 @@ class Session:
             StepRaised: The environment raised an exception.
             UpstreamLost: The session is lost, or the answer is none.
         """
-        if self._waiting:
-            raise UpstreamLost("an earlier request to the OpenEnv server was not answered")
         self._waiting = True
         self._marks += 1
         mark = f"envport/{self._marks}"
