@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from harness import running
 from openenv_releases import Behaviour, Hostile, error, observe, until
-from opening import open_episode
+from opening import close_episode, open_episode, start_over
 from websockets.asyncio.server import ServerConnection
 
 from envport import AsyncClient
@@ -80,11 +80,11 @@ WRONG: dict[str, Behaviour] = {
     "a number": sent("NaN"),
     "deep": sent("[" * 100_000),
     "no data": sent('{"type":"observation"}'),
-    "another type": sent('{"type":"state","data":{"step_count":1}}'),
+    "another type": sent('{"type":"state","data":{"observation":{},"reward":1,"done":false}}'),
     "no observation": answered(observation=None),
     "text as reward": answered(reward="1"),
     "a reward beyond numbers": answered(reward=10**400),
-    "NaN in data": sent('{"type":"observation","data":{"observation":{},"reward":NaN,"done":false}}'),
+    "NaN in data": sent('{"type":"observation","data":{"observation":{"x":NaN},"reward":1,"done":false}}'),
     "a number as done": answered(done=1),
     "no done": sent('{"type":"observation","data":{"observation":{},"reward":1}}'),
     "twice": twice,
@@ -211,6 +211,26 @@ async def test_the_gateway_opens_no_more_episodes_than_a_server_of_one_session_t
         await open_episode(episodes, "it")
         with pytest.raises(AtCapacity, match="all 1 episodes of environment 'it' are in use"):
             await episodes.open_episode(OpenRequest("it", "me", wait=False))
+
+
+async def test_a_session_ends_before_the_next_one_begins(server: Hostile) -> None:
+    server.sessions, server.closing_seconds = 1, 0.3
+    async with table(server) as episodes:
+        for _ in range(3):
+            episode = await open_episode(episodes, "it")
+            await close_episode(episodes, episode)
+
+
+async def test_a_reset_that_finds_the_server_full_frees_the_place(server: Hostile) -> None:
+    async with table(server, limits=Limits(max_episodes=1)) as episodes:
+        episode = await open_episode(episodes, "it")
+        server.sessions = 0
+        with pytest.raises(AtCapacity, match="takes no further session now"):
+            await start_over(episodes, episode)
+        assert episode.outcome is not None
+        assert (episode.outcome.reason, episode.outcome.fault) == ("upstream", "infrastructure")
+        server.sessions = 1
+        await episodes.open_episode(OpenRequest("it", "me", wait=False))
 
 
 def test_a_server_of_one_session_is_checked_one_episode_at_a_time(server: Hostile) -> None:

@@ -93,6 +93,7 @@ class Hostile:
         status: The HTTP status of its pages.
         page: What it answers to requests, if not what the protocol has.
         tools: The tools that its environment lists; `None` if it takes actions.
+        closing_seconds: How long its environment takes to close.
         repeats: Whether it repeats the type of a message that it does not know.
     """
 
@@ -105,6 +106,7 @@ class Hostile:
         self.page: bytes | None = None
         self.tools: list[Any] | None = None
         self.repeats = True
+        self.closing_seconds = 0.0
         self.authorized: set[str | None] = set()
         self._stop = asyncio.Event()
         self._ready = threading.Event()
@@ -135,6 +137,7 @@ class Hostile:
             async for message in socket:
                 match json.loads(message):
                     case {"type": "close"}:
+                        await asyncio.sleep(self.closing_seconds)
                         return
                     case {"type": "step", "data": {"type": "list_tools"}}:
                         await observe(socket, "listed", observation={"tools": self.tools})
