@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from openenv_releases import RELEASES, Released, released, until
 from opening import close_episode, open_episode
+from websockets.asyncio.client import connect
 
 from envport.checker import check_environment
 from envport.episodes import Episode, Episodes, OpenRequest
@@ -204,6 +206,25 @@ async def test_tasks_are_those_of_the_task_api(server: Released) -> None:
         assert first(episode)["inside"] == {"seed": 4, "split": "test", "index": 1}
         with pytest.raises(InvalidRequest, match="no task 'mine'"):
             await open_episode(episodes, "it", task=Task(id="mine", metadata={"split": "train", "index": 0}))
+
+
+async def test_the_second_message_of_a_step_takes_no_time(server: Released) -> None:
+    # The server sends its answers through a socket that holds a second short one back for 40 ms.
+    loop = asyncio.get_running_loop()
+    async with connect(f"ws{server.url.removeprefix('http')}/wrapped/ws") as bare:
+        await bare.send('{"type":"reset"}')
+        await bare.recv()
+        began = loop.time()
+        for _ in range(20):
+            await bare.send('{"type":"step","data":{"act":{"kind":"wait"}}}')
+            await bare.recv()
+        alone = loop.time() - began
+    async with table(f"{server.url}/wrapped") as episodes:
+        episode = await open_episode(episodes, "it")
+        began = loop.time()
+        for _ in range(20):
+            await episode.call("wait", {})
+        assert loop.time() - began < 20 * alone
 
 
 def test_it_passes_the_checker(server: Released) -> None:
