@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 
@@ -19,18 +20,32 @@ from envport import AsyncClient
 from envport.checker import check_environment
 from envport.episodes import Episodes, Limits, OpenRequest
 from envport.errors import AtCapacity, ConfigurationError, EpisodeFailed, InvalidOption
-from envport.registry import load
+from envport.registry import EnvironmentDefinition, load
 
 
-@pytest.fixture
-def server() -> Iterator[Hostile]:
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[Hostile]:
     with Hostile() as hostile:
         yield hostile
 
 
+@pytest.fixture
+def server(running_server: Hostile) -> Hostile:
+    running_server.behave()
+    return running_server
+
+
+@cache
+def looked_at(url: str) -> EnvironmentDefinition:
+    """The server as it is while it behaves."""
+    return load(f"openenv:{url}", "it")
+
+
 @asynccontextmanager
 async def table(server: Hostile, **settings: Any) -> AsyncIterator[Episodes]:
-    episodes = Episodes({"it": load(f"openenv:{server.url}", "it")}, **settings)
+    usual = server.tools is None and server.sessions > 1
+    definition = looked_at(server.url) if usual else load(f"openenv:{server.url}", "it")
+    episodes = Episodes({"it": definition}, **settings)
     async with episodes.run():
         yield episodes
     await until(lambda: server.open == 0)
@@ -280,6 +295,7 @@ def test_a_server_that_is_none_is_said_at_the_start(server: Hostile) -> None:
 async def test_keys_are_sent_and_shown_nowhere(server: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ITS_KEY", "not-for-everybody")
     options = {"headers": {"Authorization": "Bearer {ITS_KEY}"}, "variables": ["ITS_KEY"]}
+    server.authorized.clear()
     definition = load(f"openenv:{server.url}", options=options)
     assert server.authorized == {"Bearer not-for-everybody"}
     assert "not-for-everybody" not in repr(definition)

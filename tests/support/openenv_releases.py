@@ -94,22 +94,27 @@ class Hostile:
         page: What it answers to requests, if not what the protocol has.
         tools: The tools that its environment lists; `None` if it takes actions.
         closing_seconds: How long its environment takes to close.
+        authorized: What it was sent in the header `Authorization`.
         repeats: Whether it repeats the type of a message that it does not know.
     """
 
     def __init__(self) -> None:
         self.url = ""
+        self.open = 0
+        self.authorized: set[str | None] = set()
+        self._stop = asyncio.Event()
+        self._ready = threading.Event()
+        self.behave()
+
+    def behave(self) -> None:
+        """Do nothing wrong from now on."""
         self.misbehave: Behaviour | None = None
         self.sessions = 100
-        self.open = 0
         self.status = HTTPStatus.OK
         self.page: bytes | None = None
         self.tools: list[Any] | None = None
         self.repeats = True
         self.closing_seconds = 0.0
-        self.authorized: set[str | None] = set()
-        self._stop = asyncio.Event()
-        self._ready = threading.Event()
 
     async def run(self) -> None:
         async with serve(self._session, "127.0.0.1", 0, process_request=self._page, close_timeout=1) as server:
