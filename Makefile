@@ -4,6 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # vLLM pins what it needs, so that it has a virtual environment of its own.
 VENV_VLLM := .venv-vllm
+# OpenEnv pins what it needs, too. Its tests play servers of two releases, each in a virtual environment within $(VENV).
+OPENENV := openenv-core==0.3.0 openenv==0.10.0
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 ARGS   ?=
 WORKERS ?= 2
@@ -91,6 +93,8 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[trl]' trackio
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[eval]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[ray]'
+	-for release in $(OPENENV); do home=$(VENV)/openenv/$${release#*==}; $(PYTHON) -m venv $$home && $$home/bin/python -m pip \
+	  --disable-pip-version-check install --quiet --constraint constraints.txt $$release || exit; done
 	-@if command -v npm >/dev/null; then mkdir -p $(VENV)/node && cp tests/support/node/package.json $(VENV)/node \
 	  && npm install --prefix $(VENV)/node --no-fund --no-audit --silent; \
 	  else echo "npm is not there: the tests with clients of other languages will skip"; fi

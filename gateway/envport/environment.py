@@ -243,7 +243,7 @@ class Environment:
     sandbox_paths: ClassVar[Sequence[str | os.PathLike[str]]] = ()
     sandbox_variables: ClassVar[Sequence[str]] = ()
     runs_player_code: ClassVar[bool] = False
-    max_episodes: ClassVar[int | None] = None
+    max_episodes: int | None = None
     max_steps: int | None = None
     max_seconds: float | None = None
     call_seconds: float | None = 600.0
@@ -278,6 +278,11 @@ class Environment:
         Args:
             seed: The episode's seed, at least 0 and below 2**63.
             task: The task to play; `None` if the environment has none.
+
+        Raises:
+            ToolError: The task or seed cannot be played; the message goes to the client that opens the episode.
+            UpstreamLost: A system that the environment uses has failed.
+            AtCapacity: A system that the environment uses has no room now. The client is told when to try again.
         """
         raise NotImplementedError
 

@@ -229,7 +229,7 @@ class InvalidArguments(RequestError):
 
 
 class AtCapacity(RequestError):
-    """There is no room for another episode now.
+    """There is no room for another episode now. An environment may raise it in `reset`, for a system that it uses.
 
     Args:
         message: What is full.

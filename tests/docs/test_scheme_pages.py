@@ -44,10 +44,16 @@ def test_every_reference_of_the_page_can_be_loaded(scheme: str) -> None:
 
 @pytest.mark.parametrize(
     ("scheme", "folder"),
-    [("gymnasium", "gymnasium"), ("openspiel", "openspiel"), ("browsergym", "browsergym"), ("mcp", "mcp_servers")],
+    [
+        ("gymnasium", "gymnasium"),
+        ("openspiel", "openspiel"),
+        ("browsergym", "browsergym"),
+        ("mcp", "mcp_servers"),
+        ("openenv", "openenv"),
+    ],
 )
 def test_the_table_has_the_options_of_the_scheme(scheme: str, folder: str) -> None:
-    pytest.importorskip(NEEDS.get(scheme, scheme), reason=f"the extra {scheme} is not installed")
+    pytest.importorskip(NEEDS.get(scheme, "envport"), reason=f"the extra {scheme} is not installed")
     told = re.search(r"^\| option \|(?: for \|)? \|\n(.*?)\n\n", page(folder), flags=re.MULTILINE | re.DOTALL)
     assert told is not None
     point = schemes()[scheme]

@@ -148,7 +148,9 @@ class _Examination:
             report.unplayed.remove(seed)
             trials.append(trial)
         if report.ok:
-            await check_alone(spec, report, self._watch, [trial.noise for trial in trials])
+            report.beside = all(trial.beside for trial in trials)
+            tapes = [trial.noise if trial.beside else trial.tape for trial in trials]
+            await check_alone(spec, report, self._watch, tapes)
         if report.ok and self._another_process:
             await check_another_process(spec, report, self._watch, [trial.tape for trial in trials])
         if report.ok:

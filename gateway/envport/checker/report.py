@@ -42,6 +42,7 @@ class CheckReport:
         rejected: How many of these the environment answered with a `ToolError`.
         solved: How many tasks had their reference solution played.
         alone: How many episodes were played again with no other beside them.
+        beside: Whether episodes were played beside others, which needs an environment that can have three at a time.
         elsewhere: How many episodes were played again in another process.
         not_elsewhere: Why none could be; `None` if some were, or it was not asked for.
     """
@@ -57,6 +58,7 @@ class CheckReport:
     rejected: int = 0
     solved: int = 0
     alone: int = 0
+    beside: bool = True
     elsewhere: int = 0
     not_elsewhere: str | None = None
 

@@ -32,6 +32,7 @@ __all__ = ["Trial", "bounds_of", "failure", "told"]
 _SLOW_INLINE_SECONDS = 0.1
 # The others are drawn from the schemas, because an environment has to stand those, too.
 _LEGAL_SHARE = 0.8
+_INSTANCES = 3
 _CONTENT = TypeAdapter[Any](ContentBlock)
 
 
@@ -39,7 +40,8 @@ class Trial:
     """Plays one seed with two instances in turn. Between them, a third instance plays with another seed.
 
     The first instance also gets invalid arguments. A difference between the first two instances means that the
-    environment has global state, or that invalid arguments reached it.
+    environment has global state, or that invalid arguments reached it. If the environment cannot have three episodes at
+    a time, the first instance plays alone.
 
     Args:
         spec: The environment.
@@ -52,6 +54,7 @@ class Trial:
     Attributes:
         tape: The episode of the first instance.
         noise: The episode of the third instance.
+        beside: Whether there are more instances than the first.
     """
 
     def __init__(
@@ -70,6 +73,8 @@ class Trial:
         self._seed = seed
         self._steps = steps
         self.tape, self.noise = Tape(task, seed), Tape(task, seed + 1)
+        most = spec.prototype.max_episodes
+        self.beside = most is None or most >= _INSTANCES
         self._rng = Random(seed)
         self._tools = spec.toolset_for(task).tools
         self._samplers = {name: ArgumentSampler(tool.input_schema) for name, tool in self._tools.items()}
@@ -84,11 +89,11 @@ class Trial:
         bounds = bounds_of(self._spec, self._watch)
         workers: list[Worker] = []
         try:
-            for _ in range(3):
+            for _ in range(_INSTANCES if self.beside else 1):
                 opening = partial(runtime.open, self._spec, bounds)
                 workers.append(await self._watch.within("starting an instance", opening))
-            self._report.episodes += 3
-            first, second, noise = workers
+            self._report.episodes += len(workers)
+            first, second, noise = workers if self.beside else (*workers, None, None)
             if await self._reset(first, second, noise):
                 for _ in range(self._steps):
                     if not await self._step(first, second, noise):
@@ -108,9 +113,11 @@ class Trial:
             self._watch.name("ending the instances")
             await runtime.drain()
 
-    async def _reset(self, first: Worker, second: Worker, noise: Worker) -> bool:
+    async def _reset(self, first: Worker, second: Worker | None, noise: Worker | None) -> bool:
         seen: list[Observation] = []
         for worker, seed in ((first, self._seed), (noise, self._seed + 1), (second, self._seed)):
+            if worker is None:
+                continue
             try:
                 reset = partial(worker.reset, seed=seed, task=self._task, secrets=self._spec.secrets)
                 seen.append(await self._watch.within("reset()", reset))
@@ -120,10 +127,13 @@ class Trial:
                 self._report.error("reset", failure("reset()", error))
                 return False
         self._check_observation("reset()", seen[0])
+        self.tape.opening = shown(seen[0])
+        if len(seen) == 1:
+            return True
         if seen[0] != seen[2]:
             self._differs("the first observation", seen[0], seen[2])
             return False
-        self.tape.opening, self.noise.opening = shown(seen[0]), shown(seen[1])
+        self.noise.opening = shown(seen[1])
         return True
 
     async def _score(self, worker: Worker) -> None:
@@ -137,9 +147,9 @@ class Trial:
         except Exception as error:
             self._report.error("score", failure("score()", error))
 
-    async def _step(self, first: Worker, second: Worker, noise: Worker) -> bool:
+    async def _step(self, first: Worker, second: Worker | None, noise: Worker | None) -> bool:
         """Make one call with each instance, and return whether the episode continues."""
-        legal = await self._legal_calls(first, second)
+        legal = await self._legal_calls(first, second or first)
         if legal == []:
             self._report.warning("legal_calls", "legal_calls() names no call, but the episode goes on")
             return False
@@ -157,15 +167,7 @@ class Trial:
             return False
         one = await self._call(first, name, arguments)
         # Where the first has broken, the others would hang or break in the same way.
-        if one is None or (between := await self._call(noise, name, arguments)) is None:
-            return False
-        self.tape.calls.append((name, arguments, shown(one)))
-        self.noise.calls.append((name, arguments, shown(between)))
-        two = await self._call(second, name, arguments)
-        if two is None:
-            return False
-        if one != two:
-            self._differs(f"the reply of {_call(name, arguments)}", one, two)
+        if one is None or not await self._call_beside(one, second, noise, name, arguments):
             return False
         self._report.sampled += 1
         if isinstance(one, str):
@@ -176,6 +178,20 @@ class Trial:
             return True
         self._check_observation(f"tool {name!r}", one.observation, self._tools[name])
         return not (one.terminated or one.truncated)
+
+    async def _call_beside(
+        self, one: StepResult | str, second: Worker | None, noise: Worker | None, name: str, arguments: dict[str, Any]
+    ) -> bool:
+        """Make the call of the first instance with the others, and return whether they gave what they should."""
+        between = await self._call(noise, name, arguments) if noise is not None else one
+        if between is None:
+            return False
+        self.tape.calls.append((name, arguments, shown(one)))
+        self.noise.calls.append((name, arguments, shown(between)))
+        two = await self._call(second, name, arguments) if second is not None else one
+        if two is not None and one != two:
+            self._differs(f"the reply of {_call(name, arguments)}", one, two)
+        return one == two
 
     async def _legal_calls(self, first: Worker, second: Worker) -> list[LegalCall] | None:
         """The calls that make sense now, as both instances say; `None` if the environment does not say."""

@@ -76,7 +76,8 @@ def _tell(report: CheckReport) -> int:
     if report.elsewhere:
         console.line(f"{_episodes(report.elsewhere)} gave the same in another process, with other hashes of text.")
     if report.alone:
-        console.line(f"{_episodes(report.alone)} gave the same alone as beside others, and left nothing behind.")
+        how = "alone as beside others" if report.beside else "again; none could be played beside others"
+        console.line(f"{_episodes(report.alone)} gave the same {how}, and left nothing behind.")
     if report.limits_kept_by is not None:
         console.line(f"Limits on memory, processes and CPU time are kept by {report.limits_kept_by}.")
     if report.solved:

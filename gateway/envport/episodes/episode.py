@@ -20,6 +20,7 @@ from envport.episodes.requests import EpisodeStart, OpenRequest
 from envport.episodes.run import EpisodeRun
 from envport.episodes.states import GONE, LIVE
 from envport.errors import (
+    AtCapacity,
     EpisodeFailed,
     EpisodeOver,
     InvalidRequest,
@@ -399,7 +400,7 @@ class Episode:
         on_lost = partial(self._lost_between_calls, self._run)
         try:
             await self._run.begin(self._runtime, self._secrets, on_lost)
-        except (InvalidRequest, EpisodeFailed):
+        except (AtCapacity, InvalidRequest, EpisodeFailed):
             await self._retire()
             raise
         self.last_used = self._clock.monotonic()

@@ -13,7 +13,15 @@ from envport.episodes.lifecycle import Lifecycle
 from envport.episodes.play import CallResult, PlayRecord
 from envport.episodes.requests import EpisodeStart
 from envport.episodes.scoring import score_final_state
-from envport.errors import EnvportError, EpisodeFailed, InvalidArguments, InvalidRequest, ToolError, WorkerLost
+from envport.errors import (
+    AtCapacity,
+    EnvportError,
+    EpisodeFailed,
+    InvalidArguments,
+    InvalidRequest,
+    ToolError,
+    WorkerLost,
+)
 from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject
 from envport.telemetry.tracing import annotate
@@ -80,6 +88,7 @@ class EpisodeRun:
 
         Raises:
             InvalidRequest: The environment refused the task or seed; the episode has ended as failed.
+            AtCapacity: A system that the environment uses has no room now; the episode has ended as failed.
             EpisodeFailed: The environment broke; the episode has ended as failed.
         """
         task = self.start.task
@@ -92,6 +101,9 @@ class EpisodeRun:
             why = text_observation(str(refused)).text
             self._life.end("failed", "refused", f"The environment refused to begin: {why}", fault="environment")
             raise InvalidRequest(why) from None
+        except AtCapacity as full:
+            self._life.end("failed", "upstream", f"The environment could not begin: {full}", fault="infrastructure")
+            raise
         except (Exception, SystemExit) as error:
             raise self._broken(Fault.of(error).before_play(), "while it was being reset") from None
         if self._life.status == "opening":

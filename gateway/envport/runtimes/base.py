@@ -245,6 +245,7 @@ class Worker(Protocol):
 
         Raises:
             ToolError: The environment refused the task.
+            AtCapacity: The foreign system behind the environment has no room now.
             UpstreamLost: The foreign system behind the environment has failed.
             WorkerLost: The process of the environment died, or the reset exceeded its time limit.
             Exception: The environment itself failed.

@@ -25,7 +25,7 @@ from pydantic_core import to_jsonable_python
 from envport.blocks import text_block
 from envport.definition import EnvironmentDefinition
 from envport.environment import Environment, tool
-from envport.errors import InvalidArguments, ToolError, UpstreamLost
+from envport.errors import AtCapacity, InvalidArguments, ToolError, UpstreamLost
 from envport.runtimes.base import StepResult, first_observation, legal_calls_of, reward_of
 from envport.runtimes.frames import Frames, encode
 from envport.runtimes.instance import Instance, Work
@@ -202,6 +202,8 @@ class _Worker:
             answer = encode({"refused": "arguments", "message": str(error)})
         except ToolError as error:
             answer = _refusal(error)
+        except AtCapacity as error:
+            answer = encode({"refused": "full", "message": str(error), "retry_after": error.retry_after})
         except UpstreamLost as error:
             answer = encode({"upstream": str(error), "broken": _told(error)})
         except BaseException as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from envport.definition import EnvironmentDefinition
@@ -119,11 +119,19 @@ def _plain(spec: EnvironmentDefinition, options: Mapping[str, Any]) -> dict[str,
         ) from None
 
 
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticUserError:
+        # A data class or model has a configuration of its own.
+        return TypeAdapter(hint)
+
+
 def _read_options(cls: type[Environment], options: dict[str, Any]) -> dict[str, Any]:
     hints = get_type_hints(cls.__init__, include_extras=True) if inspect.isfunction(cls.__init__) else {}
     read: dict[str, Any] = {}
     for key, value in options.items():
-        adapter = TypeAdapter[Any](hints.get(key, Any), config=ConfigDict(arbitrary_types_allowed=True))
+        adapter = _adapter(hints.get(key, Any))
         try:
             # As JSON, so that strict models read a tuple from a list.
             read[key] = adapter.validate_json(to_json(value))

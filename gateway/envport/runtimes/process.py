@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from envport.definition import EnvironmentDefinition
 from envport.environment import Environment
-from envport.errors import InvalidArguments, ToolError, UpstreamLost, WorkerLost
+from envport.errors import AtCapacity, InvalidArguments, ToolError, UpstreamLost, WorkerLost
 from envport.runtimes.base import NO_SECRETS, UNBOUNDED, Bounds, Load, ProgressSink, StepResult, Worker, legal_calls_of
 from envport.runtimes.cgroups import ControlGroups
 from envport.runtimes.descriptors import allow_descriptors
@@ -282,6 +282,8 @@ def _refuse(answer: Mapping[str, Any]) -> None:
         message = str(answer.get("message"))
         if answer["refused"] == "arguments":
             raise InvalidArguments(message)
+        if answer["refused"] == "full":
+            raise AtCapacity(message, float(answer["retry_after"]), limit="environment")
         raise ToolError(message, content=_shown(answer["content"]) if "content" in answer else None)
     if "broken" in answer:
         broke = EnvironmentBroke(f"in the episode's process:\n{answer['broken']}")

@@ -1,0 +1,128 @@
+"""The tasks of an OpenEnv server that has OpenEnv's task API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from envport import Task, ToolError
+from envport.errors import InvalidOption
+from envport_envs.openenv.address import HttpLook
+
+__all__ = ["Specs", "Tasks", "chosen", "read_specs"]
+
+Specs = dict[str, tuple[Any, ...]]
+"""What a server says of its tasks, by split and index."""
+
+_PAGE = 500
+_MOST_TASKS = 100_000
+
+
+class Tasks(Sequence[Task]):
+    """The tasks of a split, made when they are asked for.
+
+    Args:
+        split: The split.
+        specs: What the server says of each.
+    """
+
+    def __init__(self, split: str, specs: Sequence[Any]):
+        self._split = split
+        self._specs = specs
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def __getitem__(self, index: Any) -> Any:
+        spec: Any = self._specs[index]
+        said = cast("dict[str, Any]", spec) if isinstance(spec, dict) else {}
+        prompt: Any = said.get("prompt")
+        return Task(
+            id=f"{self._split}/{index}" if said.get("id") is None else str(said["id"]),
+            prompt=prompt if isinstance(prompt, str) else "",
+            metadata={"split": self._split, "index": index, "spec": spec},
+        )
+
+
+def chosen(task: Task | None, specs: Specs) -> dict[str, Any]:
+    """The arguments with which `reset` is told of a task.
+
+    Args:
+        task: The task.
+        specs: The server's tasks.
+
+    Raises:
+        ToolError: It is none of the server's tasks.
+    """
+    if task is None:
+        return {}
+    split, index = task.metadata.get("split"), task.metadata.get("index")
+    known = isinstance(split, str) and type(index) is int and 0 <= index < len(specs.get(split, ()))
+    if not known:
+        raise ToolError(f"The server has no task {task.id!r}: give the index of a task of a split.")
+    return {"split": split, "index": index}
+
+
+async def read_specs(look: HttpLook, splits: Sequence[str] | None) -> Specs:
+    """Read what a server says of its tasks; nothing from one without a task API.
+
+    Args:
+        look: Asks the server.
+        splits: The splits to read; all if not given.
+
+    Raises:
+        ConfigurationError: Its answers are not those of the task API.
+        InvalidOption: It has no such split, or too many tasks.
+    """
+    names: Any = await look.get("/list_environments")
+    if not isinstance(names, list) or not names:
+        return _none(splits)
+    base = f"/{cast('list[Any]', names)[0]}"
+    listed: Any = await look.get(f"{base}/splits")
+    if listed is None:
+        return _none(splits)
+    if not isinstance(listed, list):
+        look.unexpected(f"{base}/splits", "is no list")
+    known = [_split_name(look, base, split) for split in cast("list[Any]", listed)]
+    if unknown := [name for name in splits or () if name not in known]:
+        raise InvalidOption(f"the OpenEnv server has no split {unknown[0]!r}; its splits are: {', '.join(known)}")
+    return {name: await _specs(look, base, name) for name in (known if splits is None else splits)}
+
+
+def _none(splits: Sequence[str] | None) -> Specs:
+    if splits:
+        raise InvalidOption("the option splits is for a server with OpenEnv's task API, and this server has none")
+    return {}
+
+
+def _split_name(look: HttpLook, base: str, split: Any) -> str:
+    name: Any = cast("dict[str, Any]", split).get("name") if isinstance(split, dict) else None
+    if not isinstance(name, str) or not name:
+        look.unexpected(f"{base}/splits", f"has {split!r} as a split")
+    return name
+
+
+async def _specs(look: HttpLook, base: str, split: str) -> tuple[Any, ...]:
+    number = _item(await look.post(f"{base}/num_tasks", {"split": split}), "num_tasks")
+    if type(number) is not int or number < 0:
+        look.unexpected(f"{base}/num_tasks", "has no number of tasks")
+    if number > _MOST_TASKS:
+        raise InvalidOption(
+            f"the split {split!r} of the OpenEnv server has {number} tasks, and at most {_MOST_TASKS} can be served: "
+            "name other splits in the option splits"
+        )
+    found: list[Any] = []
+    while len(found) < number:
+        wanted = {"split": split, "start": len(found), "stop": min(number, len(found) + _PAGE)}
+        page = _item(await look.post(f"{base}/task_range", wanted), "tasks")
+        if page is None and not found:
+            # An environment may list its tasks without ranges.
+            page = _item(await look.post(f"{base}/tasks", {"split": split}), "tasks")
+        if not isinstance(page, list) or not page or len(found) + len(cast("list[Any]", page)) > number:
+            look.unexpected(f"{base}/tasks", f"has not the {number} tasks of the split {split!r}")
+        found += cast("list[Any]", page)
+    return tuple(found)
+
+
+def _item(answer: Any, key: str) -> Any:
+    return cast("dict[str, Any]", answer).get(key) if isinstance(answer, dict) else None
