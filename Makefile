@@ -4,8 +4,6 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # vLLM pins what it needs, so that it has a virtual environment of its own.
 VENV_VLLM := .venv-vllm
-# OpenEnv pins what it needs, too. Its tests play servers of two releases, each in a virtual environment within $(VENV).
-OPENENV := openenv-core==0.3.0 openenv==0.10.0
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 ARGS   ?=
 WORKERS ?= 2
@@ -34,6 +32,7 @@ else
 endif
 
 test-slow: $(VENV)/.test ## Run the tests that train for minutes.
+	-@$(MAKE) --no-print-directory $(VENV)/openenv/0.3.0
 	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
 
 test-trl: ## Run the tests of the bridge with another version of TRL, in a virtual environment of its own. TRL="1.15.0 transformers==5.20.2" to choose.
@@ -77,6 +76,12 @@ $(VENV)/.serve: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[images]'
 	@touch $@
 
+# OpenEnv pins what it needs, too: each release that tests play has a virtual environment of its own. The older one has
+# another name.
+$(VENV)/openenv/%: | $(BIN)/python
+	$(PYTHON) -m venv $@ && $@/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+	  openenv$(if $(filter 0.3.0,$*),-core)==$* || { rm -rf $@; exit 1; }
+
 # What a machine may not have is installed on its own; the tests that need it then skip and say why.
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,images,bench,otel,reload]'
@@ -93,8 +98,7 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[trl]' trackio
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[eval]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[ray]'
-	-for release in $(OPENENV); do home=$(VENV)/openenv/$${release#*==}; $(PYTHON) -m venv $$home && $$home/bin/python -m pip \
-	  --disable-pip-version-check install --quiet --constraint constraints.txt $$release || exit; done
+	-@$(MAKE) --no-print-directory $(VENV)/openenv/0.10.0
 	-@if command -v npm >/dev/null; then mkdir -p $(VENV)/node && cp tests/support/node/package.json $(VENV)/node \
 	  && npm install --prefix $(VENV)/node --no-fund --no-audit --silent; \
 	  else echo "npm is not there: the tests with clients of other languages will skip"; fi

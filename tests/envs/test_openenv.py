@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from openenv_releases import RELEASES, Released, released, until
+from openenv_releases import NEW, OLD, RELEASES, Released, released, until
 from opening import close_episode, open_episode
 from websockets.asyncio.client import connect
 
@@ -186,7 +186,7 @@ async def test_a_full_server_refuses_with_a_time_to_try_again(server: Released) 
 
 
 async def test_tasks_are_those_of_the_task_api(server: Released) -> None:
-    if server.release == RELEASES[0]:
+    if server.release == OLD:
         assert load(f'openenv:"{server.url}/guess"').splits == {}
         with pytest.raises(InvalidOption, match="has none"):
             load(f'openenv:"{server.url}/guess"', options={"splits": ["test"]})
@@ -228,7 +228,7 @@ async def test_the_second_message_of_a_step_takes_no_time(server: Released) -> N
 
 
 def test_it_passes_the_checker(server: Released) -> None:
-    newest = server.release == RELEASES[-1]
+    newest = server.release == NEW
     report = check_environment(
         f'openenv:"{server.url}/guess"', seeds=range(1 + newest), steps=5, another_process=newest
     )

@@ -21,7 +21,8 @@ from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Response
 
-RELEASES = ("0.3.0", "0.10.0")
+OLD, NEW = "0.3.0", "0.10.0"
+RELEASES = (pytest.param(OLD, marks=pytest.mark.slow), NEW)
 ROOT = Path(os.environ.get("ENVPORT_OPENENV", Path(__file__).parents[2] / ".venv" / "openenv"))
 
 ACTION = {
@@ -56,12 +57,18 @@ class Released:
         return httpx2.get(f"{self.url}/alive", timeout=patient(10)).json()
 
 
+def python_of(release: str) -> Path:
+    """The Python that has a release installed; skips if there is none."""
+    target = "test" if release == NEW else "test-slow"
+    if not any((ROOT / release).glob("lib/python3*/site-packages/openenv")):
+        pytest.skip(f"OpenEnv {release} is not installed in {ROOT} (make {target} installs it)")
+    return ROOT / release / "bin" / "python"
+
+
 @contextlib.contextmanager
 def released(release: str, folder: Path) -> Iterator[Released]:
     """Start the server, or skip if the release is not installed."""
-    python = ROOT / release / "bin" / "python"
-    if not any((ROOT / release).glob("lib/python3*/site-packages/openenv")):
-        pytest.skip(f"OpenEnv {release} is not installed in {ROOT} (make test installs it)")
+    python = python_of(release)
     program = Path(__file__).with_name("openenv_server.py")
     with (folder / "errors").open("w+") as errors:
         process = subprocess.Popen(
@@ -185,4 +192,4 @@ async def until(true: Callable[[], bool], seconds: float = 10.0) -> None:
             await asyncio.sleep(0.01)
 
 
-__all__ = ["RELEASES", "Hostile", "Released", "error", "observe", "released", "until"]
+__all__ = ["NEW", "OLD", "RELEASES", "Hostile", "Released", "error", "observe", "python_of", "released", "until"]
