@@ -52,16 +52,18 @@ def test_openenv_is_played_by_its_own_client(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     report = json.loads(file.read_text("utf-8"))
     assert report["rows"] == report["opens"] == report["held"] == report["growth"] == []
-    ours, *its = report["against"]
+    ours, served, *its = report["against"]
+    assert served["target"] == "served"
     assert [row["target"] for row in its] == ["openenv-plain", "openenv-mcp"]
     assert ours["ratio"] is None
-    for row in (ours, *its):
+    for row in (ours, served, *its):
         assert (row["sessions"], row["steps"]) == (2, 120)
         assert row["server_us"] > 0
         assert row["client_us"] > 0
         assert 0 < row["p50_ms"] <= row["p99_ms"]
         assert row["title"] in result.stdout
     assert all(row["ratio"] == median(row["ratios"]) > 0 for row in its)
+    assert all(row["served_ratio"] == median(row["served_ratios"]) > 0 for row in its)
     # Made once, and without what takes gigabytes.
     said: list[str] = []
     python = peer_python("openenv", PEERS["openenv"].requirements, said.append)

@@ -115,8 +115,11 @@ def growth(target: str, ratio: float) -> Growth:
     return Growth(target, 10, 10_000, 10, 1_000, 100.0, 100.0 * ratio, ratio, (ratio,))
 
 
-def step(kind: str, most: float, ratio: float, sessions: int = 64) -> PeerRow:
-    return PeerRow(f"openenv-{kind}", f"OpenEnv, {kind}", sessions, 100, 1.0, 1.0, 1.0, 1.0, 1.0, most, ratio, (ratio,))
+def step(kind: str, most: float, ratio: float, sessions: int = 64, served: float = 0.8) -> PeerRow:
+    name, title, one = f"openenv-{kind}", f"OpenEnv, {kind}", 1.0
+    return PeerRow(
+        name, title, sessions, 100, one, one, one, one, one, most, 0.8, ratio, (ratio,), served, (served,)
+    )  # fmt: skip
 
 
 def test_targets_that_are_missed_are_said() -> None:
@@ -133,7 +136,7 @@ def test_targets_that_are_missed_are_said() -> None:
         (opens("channel", 2.1),),
         (held("episode-modern", 61.0),),
         (growth("channel", 1.21), growth("episode-modern", 1.3)),
-        (step("plain", 0.5, 0.51), step("mcp", 0.08, 0.081)),
+        (step("plain", 0.5, 0.51), step("mcp", 0.08, 0.081), step("plain", 0.5, 0.1, 1, 0.81)),
     )
     expected = (
         "0.61 x",
@@ -145,8 +148,9 @@ def test_targets_that_are_missed_are_said() -> None:
         "1.30 x",
         "0.510",
         "0.081",
+        "0.81 x the CPU",
     )
-    assert [want in said for want, said in zip(expected, slow.missed, strict=True)] == [True] * 9, slow.missed
+    assert [want in said for want, said in zip(expected, slow.missed, strict=True)] == [True] * 10, slow.missed
     # The other ways to play are shown, not judged.
     shown = Report((row("shared-modern", 9.0),), (opens("episode-modern", 9.0),), (held("episode-legacy", 99.0),))
     assert shown.missed == []

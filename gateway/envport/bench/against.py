@@ -12,15 +12,18 @@ from statistics import median
 from envport.bench.gateways import start_gateway
 from envport.bench.jobs import Job, Sample
 from envport.bench.peer_packages import peer_python
-from envport.bench.peers import Peer
+from envport.bench.peers import Peer, PeerTarget
 from envport.bench.processes import Process
 from envport.bench.profiles import GatewayProfile
 from envport.errors import GatewayUnreachable
 
-__all__ = ["OURS", "PeerRow", "measure_against"]
+__all__ = ["OURS", "SERVED", "PeerRow", "measure_against"]
 
 OURS = "rollouts"
 """The name of our side."""
+
+SERVED = "served"
+"""The name of our side where the peer's client plays it, and of that client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class PeerRow:
     """The cost of a step; medians over the rounds.
 
     Attributes:
-        target: `rollouts`, or the peer's name and kind of environment.
+        target: `rollouts`, `served`, or the peer's name and kind of environment.
         title: The name for people.
         sessions: How many sessions there were at a time, each with an episode.
         steps: Steps measured in all.
@@ -38,9 +41,13 @@ class PeerRow:
         server_us: CPU time of the server per step, in microseconds.
         client_us: CPU time of the client per step, in microseconds.
         most: The ratio that is to be kept; `None` for ours.
+        served_most: The served ratio that is to be kept; `None` for ours.
         ratio: Cost of our step divided by that of this one, server and client together: the median of the rounds'
             ratios. `None` for ours.
         ratios: The ratio in each round.
+        served_ratio: CPU time of our server per step of the peer's client, divided by that of this server. `None` for
+            ours.
+        served_ratios: The same in each round.
     """
 
     target: str
@@ -53,8 +60,11 @@ class PeerRow:
     server_us: float
     client_us: float
     most: float | None
+    served_most: float | None
     ratio: float | None
     ratios: tuple[float, ...]
+    served_ratio: float | None
+    served_ratios: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +117,8 @@ def measure_against(
                 say(f"{sessions} sessions, round {turn + 1} of {rounds}")
                 for name in sides if turn % 2 == 0 else reversed(sides):
                     samples[name].append(sides[name].play(sessions, steps))
-            most = {f"{peer.name}-{target.kind}": target.most for target in peer.targets}
-            rows += [_row(name, side.title, sessions, samples, most.get(name)) for name, side in sides.items()]
+            targets = {f"{peer.name}-{target.kind}": target for target in peer.targets}
+            rows += [_row(name, side.title, sessions, samples, targets.get(name)) for name, side in sides.items()]
     return rows
 
 
@@ -121,6 +131,10 @@ def _sides(peer: Peer, python: Path, profile: GatewayProfile | None) -> Generato
         gateway, url = start_gateway(stack, {}, profile)
         load = stack.enter_context(Process("envport.bench.load"))
         sides = {OURS: _Side("envport, rollout channel", url, gateway, load)}
+        script = str(scripts / "client.py")
+        client = stack.enter_context(Process(script, SERVED, interpreter=interpreter))
+        served = f"{url}/environments/echo/{peer.served}"
+        sides[SERVED] = _Side(f"envport, {peer.name}'s client and protocol", served, gateway, client)
         for target in peer.targets:
             server, client = (
                 stack.enter_context(Process(str(scripts / f"{part}.py"), target.kind, interpreter=interpreter))
@@ -130,11 +144,13 @@ def _sides(peer: Peer, python: Path, profile: GatewayProfile | None) -> Generato
         yield sides
 
 
-def _row(name: str, title: str, sessions: int, samples: dict[str, list[Sample]], most: float | None) -> PeerRow:
+def _row(name: str, title: str, sessions: int, samples: dict[str, list[Sample]], target: PeerTarget | None) -> PeerRow:
     own = samples[name]
     ratios: tuple[float, ...] = ()
-    if name != OURS:
+    served: tuple[float, ...] = ()
+    if target is not None:
         ratios = tuple(_cost(ours) / _cost(its) for ours, its in zip(samples[OURS], own, strict=True))
+        served = tuple(_server(ours) / _server(its) for ours, its in zip(samples[SERVED], own, strict=True))
     return PeerRow(
         target=name,
         title=title,
@@ -145,10 +161,18 @@ def _row(name: str, title: str, sessions: int, samples: dict[str, list[Sample]],
         p99_ms=median(sample.p99 for sample in own) * 1e3,
         server_us=median(sample.cpu_seconds / sample.count for sample in own) * 1e6,
         client_us=median(sample.client_seconds / sample.count for sample in own) * 1e6,
-        most=most,
+        most=target.most if target is not None else None,
+        served_most=target.served_most if target is not None else None,
         ratio=median(ratios) if ratios else None,
         ratios=ratios,
+        served_ratio=median(served) if served else None,
+        served_ratios=served,
     )
+
+
+def _server(sample: Sample) -> float:
+    """CPU time of a step in seconds, of the server alone."""
+    return sample.cpu_seconds / sample.count
 
 
 def _cost(sample: Sample) -> float:

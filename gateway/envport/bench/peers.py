@@ -18,11 +18,13 @@ class PeerTarget:
         kind: The argument of the peer's server and client.
         title: The name for people.
         most: The cost of a step of ours, divided by that of its, that is to be kept.
+        served_most: The same for the server alone, where its client plays at our gateway.
     """
 
     kind: str
     title: str
     most: float
+    served_most: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,13 @@ class Peer:
     Attributes:
         name: The name for `--against`. Its server and client are in the folder of that name.
         requirements: What its virtual environment has.
+        served: Where our gateway speaks its protocol, below the path of an environment.
         targets: Its environments.
     """
 
     name: str
     requirements: tuple[str, ...]
+    served: str
     targets: tuple[PeerTarget, ...]
 
 
@@ -47,9 +51,10 @@ PEERS = {
             "openenv",
             # Its requirements have no event loop of uvicorn's faster ones; the gateway's have.
             ("openenv>=0.10,<0.11", "uvloop", "httptools"),
+            "openenv",
             (
-                PeerTarget("plain", "OpenEnv 0.10, plain environment", 0.5),
-                PeerTarget("mcp", "OpenEnv 0.10, MCP environment", 0.08),
+                PeerTarget("plain", "OpenEnv 0.10, plain environment", 0.5, 0.8),
+                PeerTarget("mcp", "OpenEnv 0.10, MCP environment", 0.08, 0.1),
             ),
         ),
     )

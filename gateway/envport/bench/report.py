@@ -89,6 +89,11 @@ class Report:
 
     def _missed_against(self) -> Iterator[str]:
         for row in self.against:
+            if row.served_ratio is not None and row.served_most is not None and row.served_ratio > row.served_most:
+                yield (
+                    f"our server takes {row.served_ratio:.2f} x the CPU of {row.title} for a step of its client at "
+                    f"{row.sessions} sessions, over {row.served_most:g}"
+                )
             if row.ratio is None or row.most is None or row.sessions != JUDGED_SESSIONS:
                 continue
             if row.ratio > row.most:
@@ -124,12 +129,22 @@ class Report:
         table = Table(title="Steps of echo, server and client", title_justify="left", box=None, pad_edge=False)
         table.add_column("sessions", justify="right")
         table.add_column("what is played")
-        for heading in ("steps/s", "p50 ms", "p99 ms", "server µs", "client µs", "ours / its", "rounds"):
+        for heading in (
+            "steps/s",
+            "p50 ms",
+            "p99 ms",
+            "server µs",
+            "client µs",
+            "ours / its",
+            "rounds",
+            "served / its",
+        ):
             table.add_column(heading, justify="right", no_wrap=True)
         for row in self.against:
             ratio = f"{row.ratio:.3f}" if row.ratio is not None else ""
             latencies = (f"{row.p50_ms:.2f}", f"{row.p99_ms:.2f}")
-            costs = (f"{row.server_us:.0f}", f"{row.client_us:.0f}", ratio, _range(row.ratios, 3))
+            served = f"{row.served_ratio:.2f}" if row.served_ratio is not None else ""
+            costs = (f"{row.server_us:.0f}", f"{row.client_us:.0f}", ratio, _range(row.ratios, 3), served)
             table.add_row(str(row.sessions), row.title, f"{row.steps_per_second:,.0f}", *latencies, *costs)
         return table
 
@@ -144,7 +159,8 @@ class Report:
         if self.against:
             lines += [
                 "A step is one of echo; server and client are CPU per step. ours / its is the cost of our step, server",
-                f"and client together, by that of its; it is judged at {JUDGED_SESSIONS} sessions.",
+                f"and client together, by that of its; it is judged at {JUDGED_SESSIONS} sessions. served / its is the",
+                "CPU of our server, played by its client in its protocol, by that of its server.",
             ]
         lines += [
             f"Open and close ({TARGETS[opens.target].title}): {opens.ratio:.2f} calls' worth ({_range(opens.ratios)}), "

@@ -68,7 +68,14 @@ class McpSession(PlainSession):
         return (await self._client.step(action)).observation.result["data"]
 
 
-_KINDS = {"plain": PlainSession, "mcp": McpSession}
+class ServedSession(PlainSession):
+    """A session at our gateway, which speaks OpenEnv's protocol, through `GenericEnvClient`."""
+
+    async def _said(self, message: str) -> Any:
+        return (await self._client.step({"message": message})).observation["text"]
+
+
+_KINDS = {"plain": PlainSession, "mcp": McpSession, "served": ServedSession}
 
 
 async def _measured(pid: int, sessions: list[PlainSession], each: int) -> dict[str, Any]:
@@ -106,7 +113,7 @@ async def _answer(kind: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(kind: str) -> None:
-    """Do jobs at an environment, `plain` or `mcp`, until standard input ends."""
+    """Do jobs at an environment, `plain`, `mcp` or `served`, until standard input ends."""
     with asyncio.Runner() as runner:
         for line in sys.stdin:
             try:
