@@ -213,7 +213,10 @@ class Channel:
 
     def _expire(self, answer: asyncio.Future[dict[str, Any]], seconds: float) -> None:
         if not answer.done():
-            answer.set_exception(GatewayUnreachable(f"no answer from {self._gateway} within {seconds:g} s"))
+            late = GatewayUnreachable(f"no answer from {self._gateway} within {seconds:g} s")
+            # Whoever asked knows by it that the time is over, and does not ask again.
+            late.__cause__ = TimeoutError()
+            answer.set_exception(late)
 
     def _refusal(self, refused: InvalidStatus) -> Exception:
         response = refused.response
