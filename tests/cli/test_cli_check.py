@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,9 @@ class Hard(Easy):
 def test_it_says_what_reference_solutions_and_doing_nothing_earn(tmp_path: Path) -> None:
     (tmp_path / "solved.py").write_text(SOLVED)
     done = envport("check", "./solved.py:Easy", "--steps", "1", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    # A busy machine may take long enough to be told what is being done.
+    assert all(re.match(r"\d+ s: ", line) for line in done.stderr.splitlines())
     assert "Reference solutions and doing nothing earn what they have to, in 1 task.\n" in done.stdout
     done = envport("check", "./solved.py:Hard", "--steps", "1", cwd=tmp_path)
     assert done.returncode == 1
