@@ -14,7 +14,7 @@ from pydantic_core import from_json, to_json
 from envport.episodes import EpisodeTable
 from envport.errors import AtCapacity, EnvportError, EpisodeFailed, EpisodeOver, RequestError, UnknownEpisode
 
-__all__ = ["ErrorCode", "OpenEnvError", "Received", "error_data", "frame", "read_frame"]
+__all__ = ["ErrorCode", "OpenEnvError", "Received", "error_data", "frame", "read_frame", "read_object"]
 
 ErrorCode = Literal[
     "INVALID_JSON",
@@ -61,13 +61,7 @@ def read_frame(message: Mapping[str, Any]) -> Received:
     text = message.get("text")
     if text is None:
         raise OpenEnvError("INVALID_JSON", "a message has to be text, not binary")
-    try:
-        read = from_json(text, allow_inf_nan=False)
-    except ValueError as error:
-        raise OpenEnvError("INVALID_JSON", f"this is not JSON: {error}") from None
-    if type(read) is not dict:
-        raise OpenEnvError("VALIDATION_ERROR", 'a message has to be an object: {"type": ..., "data": ...}')
-    fields = cast("dict[str, Any]", read)
+    fields = read_object(text, "a message")
     kind: Any = fields.pop("type", None)
     data: Any = fields.pop("data", None)
     if kind not in _TYPES:
@@ -80,6 +74,25 @@ def read_frame(message: Mapping[str, Any]) -> Received:
     if type(data) is not dict:
         raise OpenEnvError("VALIDATION_ERROR", f"the data of {kind!r} has to be an object")
     return kind, cast("dict[str, Any]", data)
+
+
+def read_object(text: str | bytes, what: str) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Args:
+        text: The JSON.
+        what: What it is, for the error.
+
+    Raises:
+        OpenEnvError: It is none.
+    """
+    try:
+        read = from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise OpenEnvError("INVALID_JSON", f"{what} has to be JSON: {error}") from None
+    if type(read) is not dict:
+        raise OpenEnvError("VALIDATION_ERROR", f"{what} has to be an object")
+    return cast("dict[str, Any]", read)
 
 
 def frame(kind: str, data: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from mcp_types import INVALID_PARAMS
-from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -21,7 +20,7 @@ from envport.episodes import EpisodeTable
 from envport.errors import EnvportError, RequestError
 from envport.surfaces import error_answer, surface_environment, surface_principal
 from envport_bridges.openenv.actions import action_schema
-from envport_bridges.openenv.frames import OpenEnvError
+from envport_bridges.openenv.frames import OpenEnvError, read_object
 from envport_bridges.openenv.rpc import answer_rpc, rpc_error, rpc_result
 from envport_bridges.openenv.session import OpenEnvSession
 from envport_bridges.openenv.socket import OpenEnvSocket
@@ -186,15 +185,7 @@ async def _health(request: Request) -> Response:
 
 async def _body(request: Request, *, empty: bool = False) -> dict[str, Any]:
     data = await request.body()
-    if not data and empty:
-        return {}
-    try:
-        body = from_json(data, allow_inf_nan=False)
-    except ValueError as error:
-        raise OpenEnvError("INVALID_JSON", f"the body is not JSON: {error}") from None
-    if type(body) is not dict:
-        raise OpenEnvError("VALIDATION_ERROR", "the body has to be an object")
-    return cast("dict[str, Any]", body)
+    return {} if empty and not data else read_object(data, "the body")
 
 
 async def _malformed(request: Request, error: Exception) -> Response:

@@ -58,9 +58,14 @@ class NamedOpenings:
         named = self._named.get(key)
         digest = _digest(request)
         if named is None:
+            named = self._begin(key, digest)
+            settling = _settle(named.handle, partial(self._table.open, request))
             if self._table.opens_at_once(request.environment, request.principal):
-                return await self._open_at_once(key, request, digest)
-            named = self._begin(key, request, digest)
+                await settling
+            else:
+                task = asyncio.get_running_loop().create_task(settling)
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
         elif named.request != digest:
             raise InvalidRequest(f"The name {name!r} was used for another request: give each opening its own")
         handle = await asyncio.shield(named.handle)
@@ -85,23 +90,10 @@ class NamedOpenings:
             return named.handle.done()
         return self._table.opens_at_once(environment, principal)
 
-    async def _open_at_once(self, key: tuple[str, str], request: OpenRequest, digest: bytes) -> Opening:
-        opening = await self._table.open(request)
-        named = self._remember(key, digest)
-        named.handle.set_result(opening.handle)
-        return opening
-
-    def _remember(self, key: tuple[str, str], digest: bytes) -> _Named:
+    def _begin(self, key: tuple[str, str], digest: bytes) -> _Named:
         named = self._named[key] = _Named(digest, asyncio.get_running_loop().create_future())
         if len(self._named) > _REMEMBERED:
             self._named.popitem(last=False)
-        return named
-
-    def _begin(self, key: tuple[str, str], request: OpenRequest, digest: bytes) -> _Named:
-        named = self._remember(key, digest)
-        task = asyncio.get_running_loop().create_task(_settle(named.handle, partial(self._table.open, request)))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
         named.handle.add_done_callback(partial(self._ended, key, named))
         return named
 
