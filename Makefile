@@ -76,11 +76,18 @@ $(VENV)/.serve: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[images]'
 	@touch $@
 
-# OpenEnv pins what it needs, too: each release that tests play has a virtual environment of its own. The older one has
-# another name.
+# So do these: each release that tests play with has a virtual environment of its own. OpenEnv's older one has another name.
+APART = $(PYTHON) -m venv $@ && $@/bin/python -m pip --disable-pip-version-check install --quiet \
+  --constraint constraints.txt $(1)==$* || { rm -rf $@; exit 1; }
+
 $(VENV)/openenv/%: | $(BIN)/python
-	$(PYTHON) -m venv $@ && $@/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
-	  openenv$(if $(filter 0.3.0,$*),-core)==$* || { rm -rf $@; exit 1; }
+	$(call APART,openenv$(if $(filter 0.3.0,$*),-core))
+
+$(VENV)/openreward/%: | $(BIN)/python
+	$(call APART,openreward)
+
+$(VENV)/verifiers/%: | $(BIN)/python
+	$(call APART,verifiers)
 
 # What a machine may not have is installed on its own; the tests that need it then skip and say why.
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
@@ -98,7 +105,7 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[trl]' trackio
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[eval]'
 	-$(PIP) install --quiet --constraint constraints.txt --editable '.[ray]'
-	-@$(MAKE) --no-print-directory $(VENV)/openenv/0.10.0
+	-@$(MAKE) --no-print-directory $(VENV)/openenv/0.10.0 $(VENV)/openreward/0.1.167 $(VENV)/verifiers/0.4.0
 	-@if command -v npm >/dev/null; then mkdir -p $(VENV)/node && cp tests/support/node/package.json $(VENV)/node \
 	  && npm install --prefix $(VENV)/node --no-fund --no-audit --silent; \
 	  else echo "npm is not there: the tests with clients of other languages will skip"; fi

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from harness import RunningGateway, running
-from openenv_releases import RELEASES, python_of
+from openenv_releases import RELEASES, openenv_python
 from patience import patient
 
 from envport.registry import load
@@ -30,7 +30,7 @@ async def test_each_client_sees_what_every_other_way_shows(gateway: RunningGatew
     program = str(__file__).replace("bridges/test_openenv_clients.py", "support/openenv_client.py")
     url = f"{gateway.url}/environments/catch/openenv"
     process = await asyncio.create_subprocess_exec(
-        python_of(release), program, url, ",".join(MOVES), stdout=asyncio.subprocess.PIPE
+        openenv_python(release), program, url, ",".join(MOVES), stdout=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(patient(60)):
         output, _ = await process.communicate()

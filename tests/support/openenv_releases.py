@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import subprocess
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from apart import python_of
 from patience import patient
 from websockets.asyncio.server import Request, ServerConnection, serve
 from websockets.datastructures import Headers
@@ -23,7 +23,6 @@ from websockets.http11 import Response
 
 OLD, NEW = "0.3.0", "0.10.0"
 RELEASES = (pytest.param(OLD, marks=pytest.mark.slow), NEW)
-ROOT = Path(os.environ.get("ENVPORT_OPENENV", Path(__file__).parents[2] / ".venv" / "openenv"))
 
 ACTION = {
     "type": "object",
@@ -57,18 +56,15 @@ class Released:
         return httpx2.get(f"{self.url}/alive", timeout=patient(10)).json()
 
 
-def python_of(release: str) -> Path:
-    """The Python that has a release installed; skips if there is none."""
-    target = "test" if release == NEW else "test-slow"
-    if not any((ROOT / release).glob("lib/python3*/site-packages/openenv")):
-        pytest.skip(f"OpenEnv {release} is not installed in {ROOT} (make {target} installs it)")
-    return ROOT / release / "bin" / "python"
+def openenv_python(release: str) -> Path:
+    """The Python that has a release of OpenEnv installed; skips if there is none."""
+    return python_of("openenv", release, target="test" if release == NEW else "test-slow")
 
 
 @contextlib.contextmanager
 def released(release: str, folder: Path) -> Iterator[Released]:
     """Start the server, or skip if the release is not installed."""
-    python = python_of(release)
+    python = openenv_python(release)
     program = Path(__file__).with_name("openenv_server.py")
     with (folder / "errors").open("w+") as errors:
         process = subprocess.Popen(
@@ -192,4 +188,4 @@ async def until(true: Callable[[], bool], seconds: float = 10.0) -> None:
             await asyncio.sleep(0.01)
 
 
-__all__ = ["NEW", "OLD", "RELEASES", "Hostile", "Released", "error", "observe", "python_of", "released", "until"]
+__all__ = ["NEW", "OLD", "RELEASES", "Hostile", "Released", "error", "observe", "openenv_python", "released", "until"]
