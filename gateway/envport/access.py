@@ -193,11 +193,24 @@ class Access:
             return None if self.required else ANYONE
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
+        if scheme.lower() == "basic":
+            return self._authenticate_by_url(token)
         if scheme.lower() != "bearer" or not token:
             raise Unauthenticated("the Authorization header has to be: Bearer TOKEN")
         principal = self._episode_principal(token) if token.startswith(_EPISODE_TOKEN) else self._find(token)
         if principal is None:
             raise Unauthenticated("the token is not valid")
+        return principal
+
+    def _authenticate_by_url(self, credentials: str) -> Principal:
+        """HTTP Basic, by which a URL carries a token. Only a token of one episode, as a URL is often shown."""
+        try:
+            _, _, token = base64.b64decode(credentials, validate=True).decode("ascii").partition(":")
+        except ValueError:
+            token = ""
+        principal = self._episode_principal(token) if token.startswith(_EPISODE_TOKEN) else None
+        if principal is None:
+            raise Unauthenticated("HTTP Basic takes a token of a single episode as the password, and this is none")
         return principal
 
     def mint(self, principal: Principal, handle: str) -> str:

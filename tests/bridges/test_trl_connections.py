@@ -31,7 +31,8 @@ from envport.errors import (
     UnknownEnvironment,
     UnknownTool,
 )
-from envport_bridges.rollouts.wire import ToolCall, read_answer
+from envport_bridges.rollouts.tool_calls import ToolCall
+from envport_bridges.rollouts.wire import read_answer
 from envport_bridges.trl import EnvironmentSpec
 
 

@@ -148,6 +148,19 @@ async def test_a_minted_token_plays_its_episode_and_nothing_else(guarded: Runnin
         assert raw.post("tools/list").status_code == 401
 
 
+async def test_a_url_carries_the_token_of_its_episode_and_no_other(guarded: RunningGateway):
+    """For clients that are told a URL and nothing else."""
+    async with AsyncClient(guarded.url, token=ALICE) as control:
+        opened = await control.open("tracked", mint_token=True)
+    async with connect(opened.mcp_url.replace("://", f"://episode:{opened.token}@"), "modern") as client:
+        assert not (await client.call_tool("step", {})).is_error
+    for token in (ALICE, PLAYER, f"{opened.token}x", ""):
+        answer = httpx2.post(opened.mcp_url, auth=("episode", token), json={})
+        assert answer.status_code == 401
+        assert "token of a single episode" in answer.text
+    assert httpx2.get(f"{guarded.url}/episodes", auth=("episode", opened.token)).status_code == 403
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_foreign_episode_looks_unknown(guarded: RunningGateway, era: Era):
     async with AsyncClient(guarded.url, token=ALICE) as alice, AsyncClient(guarded.url, token=BOB) as bob:

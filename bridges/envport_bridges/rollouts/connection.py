@@ -12,11 +12,10 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from envport.backoff import Backoff
-from envport.errors import AtCapacity, EnvportError, GatewayUnreachable
+from envport.errors import AtCapacity, EnvportError, GatewayUnreachable, MissingExtra
 from envport.types import Choice, EnvironmentInfo
 from envport_bridges.rollouts.backend import EpisodeSource, RolloutEpisode, RolloutTarget
 from envport_bridges.rollouts.labels import RolloutLabels
-from envport_bridges.rollouts.local import LocalEpisodes
 from envport_bridges.rollouts.loop import BackgroundLoop
 from envport_bridges.rollouts.notices import WaitingNotice
 
@@ -211,11 +210,17 @@ class _Held:
 
 
 def _source(target: RolloutTarget) -> EpisodeSource:
-    if not target.remote:
-        return LocalEpisodes(target)
-    from envport_bridges.rollouts.remote import RemoteEpisodes
+    if target.remote:
+        from envport_bridges.rollouts.remote import RemoteEpisodes
 
-    return RemoteEpisodes(target)
+        return RemoteEpisodes(target)
+    try:
+        from envport_bridges.rollouts.local import LocalEpisodes
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("envport_bridges.rollouts.local", "envport.episodes"):
+            raise
+        raise MissingExtra(f"Playing {target.where!r} in this process", "", "pip install envport") from None
+    return LocalEpisodes(target)
 
 
 _connections: dict[RolloutTarget, Connection] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 from envport.client import calls
@@ -13,12 +13,15 @@ from envport.client.calls import Call
 from envport.errors import GatewayUnreachable, MissingExtra
 from envport.types import Choice, EpisodeInfo, LegalCall
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
-from envport_bridges.rollouts.wire import ToolCall, read_answer
+from envport_bridges.rollouts.wire import read_answer
 
 try:
     import aiohttp
 except ImportError:
-    raise MissingExtra("Playing on a gateway", "rollouts") from None
+    raise MissingExtra("Playing on a gateway", "rollouts", "pip install 'envport-client[rollouts]'") from None
+
+if TYPE_CHECKING:
+    from envport_bridges.rollouts.tool_calls import ToolCall
 
 __all__ = ["OverHttp"]
 
@@ -41,6 +44,7 @@ class OverHttp:
     def __init__(self, target: RolloutTarget, address: EnvironmentAddress):
         self._base, self._name = address.gateway, address.name
         self._target = target
+        self._schemas: dict[str, Mapping[str, Any]] = {}
         self._calls: dict[str, ToolCall] = {}
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=target.connections, keepalive_timeout=_KEPT_CONNECTION_SECONDS),
@@ -50,10 +54,9 @@ class OverHttp:
         )
 
     def expect(self, tools: Sequence[Mapping[str, Any]]) -> None:
-        """Prepare the calls of the tools."""
+        """Remember the schemas of the tools: they say which arguments are also sent as headers."""
         for tool in tools:
-            if tool["name"] not in self._calls:
-                self._calls[tool["name"]] = ToolCall.of(tool["name"], tool["inputSchema"])
+            self._schemas.setdefault(tool["name"], tool["inputSchema"])
 
     async def open(self, choice: Choice, labels: Mapping[str, str], name: str) -> RolloutEpisode:
         """Open an episode. One whose answer is lost expires."""
@@ -75,7 +78,7 @@ class OverHttp:
         """Call a tool."""
         call = self._calls.get(tool)
         if call is None:
-            call = self._calls[tool] = ToolCall.of(tool, {})
+            call = self._calls[tool] = _tool_call(tool, self._schemas.get(tool, {}))
         body, headers = call.body(arguments, call_id), call.headers_for(arguments)
         return read_answer(*await self._send("POST", episode.address, body, headers, self._target.call_seconds))
 
@@ -131,3 +134,13 @@ class OverHttp:
                 return response.status, response.headers.get("Content-Type", ""), await response.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise GatewayUnreachable(f"no answer from {self._base}: {error or type(error).__name__}") from error
+
+
+def _tool_call(name: str, schema: Mapping[str, Any]) -> ToolCall:
+    # Whoever plays over the channel needs no MCP, and may not have it.
+    try:
+        from envport_bridges.rollouts.tool_calls import ToolCall
+    except ModuleNotFoundError:
+        command = "pip install 'envport-client[http]'"
+        raise MissingExtra("A gateway without a rollout channel", "http", command) from None
+    return ToolCall.of(name, schema)

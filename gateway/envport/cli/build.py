@@ -13,7 +13,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from envport.cli import console
-from envport.cli.building.contents import Contents, Package, contents_of
+from envport.cli.building.contents import CLIENT, Contents, Package, contents_of
 from envport.cli.building.distributions import wheel_of
 from envport.cli.building.space import PORT, dockerfile, environment_file, ignored, image_name, page
 from envport.cli.loading import load_environment, with_file
@@ -197,7 +197,8 @@ def _requirements(contents: Contents, folder: Path, envport: str | None) -> Iter
     else:
         yield f"envport{extras}{envport.removeprefix('envport')}"
     for package in others:
-        yield _installed(package, "", folder)
+        if package.name != CLIENT or envport is None or envport.endswith(".whl"):
+            yield _installed(package, "", folder)
 
 
 def _installed(package: Package, extras: str, folder: Path) -> str:

@@ -20,9 +20,11 @@ from envport.errors import ConfigurationError
 from envport.references import ParsedReference
 from envport.registry import schemes
 
-__all__ = ["Contents", "Package", "contents_of"]
+__all__ = ["CLIENT", "Contents", "Package", "contents_of"]
 
 _OURS = "envport"
+CLIENT = "envport-client"
+"""The distribution of envport's client, which envport needs."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,10 @@ def contents_of(
         if _plain(owner.name) not in core:
             owners[owner.name] = owner
     ours = Package(_OURS, source_of(distribution(_OURS), Path(__file__)), tuple(sorted(found.extras)))
+    client = source_of(distribution(CLIENT), None)
+    if client.requirement is None:
+        # No index has it, so that its wheel has to be there too.
+        owners[CLIENT] = distribution(CLIENT)
     return Contents(
         {path.relative_to(base).as_posix(): path for path in sorted(roots)},
         tuple(sorted(path.as_posix() for path in search)),

@@ -1,0 +1,1 @@
+../../bridges/envport_taskset.py

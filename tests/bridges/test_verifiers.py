@@ -1,0 +1,133 @@
+"""verifiers v1 plays our environments: its own environment, interception, chat program and MCP client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apart import python_of
+from harness import RunningGateway, running
+from patience import patient
+from wheels import CLIENT, unpacked
+
+from envport import Environment, Step, Task, tool
+from envport.access import Access
+from envport.registry import EnvironmentDefinition, load
+from envport_bridges.rollouts import Rollouts
+
+TOKEN = "a-token-that-is-long-enough"
+PLAYER = Path(__file__).parents[1] / "support" / "verifiers_player.py"
+MOVES = ["right", "right", "stay", "left", "stay", "stay", "stay", "stay", "stay"]
+
+
+class Breaks(Environment):
+    """Breaks at the second call. It has no tasks."""
+
+    instructions = "Press twice."
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        self._pressed = 0
+        return f"seed {seed}"
+
+    @tool
+    def press(self) -> Step[str]:
+        """Press."""
+        self._pressed += 1
+        if self._pressed == 2:
+            raise RuntimeError("broken")
+        return Step("pressed", reward=1.0)
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[RunningGateway]:
+    access = Access.load({"ENVPORT_TOKEN": TOKEN})
+    with running(load("catch"), EnvironmentDefinition("breaks", Breaks), access=access) as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def verifiers(gateway: RunningGateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+    """Plays tasks; all runs share one process."""
+    python = python_of("verifiers", "0.4.0")
+    folder = tmp_path_factory.mktemp("client")
+    with (folder / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            [python, PLAYER],
+            env={"PYTHONPATH": str(unpacked(CLIENT, folder)), "ENVPORT_TOKEN": TOKEN, "HOME": str(folder)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=folder,
+        )
+
+        def run(name: str, calls: list[tuple[str, dict[str, Any]]], tasks: int = 1, **settings: Any) -> Any:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            taskset = {"url": f"{gateway.url}/environments/{name}", **settings}
+            process.stdin.write(json.dumps({"calls": calls, "tasks": tasks, "taskset": taskset}) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+            assert line, (folder / "errors").read_text()
+            return json.loads(line)
+
+        try:
+            yield run
+        finally:
+            process.kill()
+            process.communicate(timeout=patient(10))
+
+
+def test_an_episode_is_what_every_other_way_shows(verifiers: Callable[..., Any], gateway: RunningGateway):
+    run = verifiers("catch", [("move", {"direction": move}) for move in MOVES], seed=6, split="test")
+    with Rollouts("catch").open(split="test", task=0, seed=6) as rollout:
+        opening = [rollout.prompt, rollout.observation.text]
+        texts = [str(rollout.call("move", {"direction": move}).content[0]["text"]) for move in MOVES]
+        reward = rollout.reward
+        tools = rollout.tools
+    told = run["episodes"][0]
+    assert told["ok"], told
+    assert told["key"] == "test/" + load("catch").splits["test"][0].id + "/6"
+    assert (told["rewards"], told["metrics"]) == ({"episode_reward": reward}, {"episode_steps": 9.0})
+    # The environment's end is the end: the model is not asked again.
+    assert told["stopped"] == "episode_over"
+    asked = run["asked"]
+    assert len(asked) == len(MOVES)
+    assert asked[0]["messages"][0]["content"] == "\n\n".join(opening)
+    assert [it["content"] for it in asked[-1]["messages"] if it["role"] == "tool"] == texts[:-1]
+    (shown,) = [it["function"] for it in asked[0]["tools"]]
+    assert json.dumps(shown["parameters"]) == json.dumps(tools[0]["inputSchema"])
+    assert (shown["name"], shown["description"]) == (tools[0]["name"], tools[0]["description"])
+    assert "reward" not in json.dumps(asked)
+    assert gateway.gateway.table.live == 0
+
+
+def test_an_episode_that_is_lost_has_no_reward(verifiers: Callable[..., Any], gateway: RunningGateway):
+    (told,) = verifiers("breaks", [("press", {})] * 3)["episodes"]
+    assert not told["ok"]
+    assert told["rewards"] == {"episode_reward": None}
+    assert "EpisodeFailed: the episode was lost" in " ".join(told["errors"])
+    assert gateway.gateway.table.live == 0
+
+
+@pytest.mark.slow
+def test_episodes_beside_each_other_are_their_own(verifiers: Callable[..., Any]):
+    run = verifiers("catch", [("move", {"direction": "stay"})] * 9, tasks=4)
+    seeds = [told["key"].rpartition("/")[2] for told in run["episodes"]]
+    assert seeds == ["0", "1", "2", "3"]
+    for number, told in enumerate(run["episodes"]):
+        with Rollouts("catch").open(task=number, seed=number) as rollout:
+            while rollout.outcome is None:
+                rollout.call("move", {"direction": "stay"})
+            assert told["rewards"] == {"episode_reward": rollout.reward}
+
+
+@pytest.mark.slow
+def test_an_agent_that_stops_has_what_it_earned(verifiers: Callable[..., Any], gateway: RunningGateway):
+    (told,) = verifiers("breaks", [("press", {})])["episodes"]
+    assert (told["ok"], told["key"], told["rewards"]) == (True, "None/None/0", {"episode_reward": 1.0})
+    assert gateway.gateway.table.live == 0
