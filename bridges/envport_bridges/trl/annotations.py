@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union, cast
 
-from envport_bridges.trl.names import SafeNames
+from envport_bridges.safe_names import SafeNames
 
 __all__ = ["Annotated", "annotate"]
 

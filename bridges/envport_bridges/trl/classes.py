@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from envport.errors import ConfigurationError
-from envport_bridges.trl.names import SafeNames
+from envport_bridges.safe_names import SafeNames
 from envport_bridges.trl.tools import AsyncExplicitTool, ExplicitTool, ListedTool
 
 __all__ = ["ListedClass", "ToolAttribute", "define_tools", "environment_class", "tools_of"]

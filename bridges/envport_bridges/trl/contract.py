@@ -11,9 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from envport.errors import MissingExtra
+from envport_bridges.safe_names import SafeNames
 from envport_bridges.trl.annotations import annotate
 from envport_bridges.trl.arguments import ArgumentSchema
-from envport_bridges.trl.names import SafeNames
 from envport_bridges.trl.tools import ExplicitTool, ListedTool
 
 __all__ = ["KNOWN_TRL", "takes_explicit_tools", "trl_version"]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from envport_bridges.safe_names import SafeNames
 from envport_bridges.trl.annotations import Annotated, annotate
 from envport_bridges.trl.arguments import ArgumentSchema
-from envport_bridges.trl.names import SafeNames
 
 __all__ = ["AsyncExplicitTool", "ExplicitTool", "ListedTool", "ToolCaller"]
 

@@ -85,7 +85,8 @@ class _Episode:
     async def reward(self) -> float:
         info = await self._finished()
         if info.outcome is not None and info.outcome.lost:
-            raise EpisodeFailed(f"the episode was lost: {info.outcome.message}", info.outcome.fault or "infrastructure")
+            owner = "environment" if info.outcome.fault == "environment" else "infrastructure"
+            raise EpisodeFailed(f"the episode was lost: {info.outcome.message}", owner)
         return info.reward or 0.0
 
     async def steps(self) -> int:

@@ -18,7 +18,7 @@ from envport import Client
 from envport.client.addresses import EnvironmentAddress
 from envport.types import Choice, text_prompt
 
-__all__ = ["EnvportConfig", "EnvportData", "EnvportTask", "EnvportTaskConfig", "EnvportTaskset", "PlayedEpisode"]
+__all__ = ["EnvportConfig", "EnvportData", "EnvportTask", "EnvportTaskConfig", "EnvportTaskset", "TaskEpisode"]
 
 _PAGE = 1000
 
@@ -78,7 +78,7 @@ class EpisodeTools(vf.Toolset[vf.ToolsetConfig]):
     TOOL_PREFIX = None
 
 
-class PlayedEpisode(Protocol):
+class TaskEpisode(Protocol):
     """What a task needs to know of its episode."""
 
     async def over(self) -> bool:
@@ -121,13 +121,13 @@ class EnvportTask(vf.Task[EnvportData, vf.State, EnvportTaskConfig]):
     """A task of an environment. `EnvportEnv` makes a copy of it for each episode."""
 
     def __init__(
-        self, data: EnvportData, config: EnvportTaskConfig | None = None, episode: PlayedEpisode | None = None
+        self, data: EnvportData, config: EnvportTaskConfig | None = None, episode: TaskEpisode | None = None
     ):
         super().__init__(data, config)
         self._episode = episode
 
     @property
-    def episode(self) -> PlayedEpisode:
+    def episode(self) -> TaskEpisode:
         """The episode that is played."""
         if self._episode is None:
             raise ValueError(
