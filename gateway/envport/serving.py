@@ -227,6 +227,8 @@ class Service:
             # The public address is a setting. Forwarding headers are not trusted, so they are not read.
             proxy_headers=False,
             ws_max_size=MAX_BODY,
+            # It would take 40 KB of memory for each connection, and more time than it saves near a gateway.
+            ws_per_message_deflate=False,
             backlog=_BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=self.settings.shutdown_seconds,

@@ -63,6 +63,11 @@ def test_openenv_is_played_by_its_own_client(tmp_path: Path) -> None:
         assert 0 < row["p50_ms"] <= row["p99_ms"]
         assert row["title"] in result.stdout
     assert all(row["ratio"] == median(row["ratios"]) > 0 for row in its)
+    assert ours["opening"] is None
+    for row in (served, *its):
+        assert row["opening"]["per_second"] > 0
+    assert served["opening"]["threads"] == 0
+    assert all(row["opened_ratio"] == served["opening"]["per_second"] / row["opening"]["per_second"] for row in its)
     assert all(row["served_ratio"] == median(row["served_ratios"]) > 0 for row in its)
     # Made once, and without what takes gigabytes.
     said: list[str] = []

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from command_line import SECONDS, TOKEN, Served, envport, player, refused, text
+from websockets.sync.client import connect
 
 MODES = ["auto", "legacy"]
 
@@ -66,6 +67,13 @@ async def test_a_client_of_either_era_plays_at_the_address_that_is_printed(gatew
         episode_id = await started(client)
         counts = [text(await client.call_tool("count", {"episode_id": episode_id})) for _ in range(3)]
     assert counts == ["1", "2", "3"]
+
+
+def test_web_sockets_are_not_compressed(gateway: Served):
+    """Compression would take most of the memory of a connection."""
+    with connect(f"{gateway.url.replace('http', 'ws')}/rollouts", compression="deflate") as connection:
+        assert connection.response is not None
+        assert "Sec-WebSocket-Extensions" not in connection.response.headers
 
 
 def test_the_greeting_says_what_is_served_and_what_to_do_next(gateway: Served):

@@ -120,9 +120,7 @@ class EnvportData(vf.TaskData):
 class EnvportTask(vf.Task[EnvportData, vf.State, EnvportTaskConfig]):
     """A task of an environment. `EnvportEnv` makes a copy of it for each episode."""
 
-    def __init__(
-        self, data: EnvportData, config: EnvportTaskConfig | None = None, episode: TaskEpisode | None = None
-    ):
+    def __init__(self, data: EnvportData, config: EnvportTaskConfig | None = None, episode: TaskEpisode | None = None):
         super().__init__(data, config)
         self._episode = episode
 

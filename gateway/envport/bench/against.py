@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from envport.bench.gateways import start_gateway
-from envport.bench.jobs import Job, Sample
+from envport.bench.jobs import Job, Sample, SessionCosts
 from envport.bench.peer_packages import peer_python
 from envport.bench.peers import Peer, PeerTarget
 from envport.bench.processes import Process
@@ -48,6 +48,11 @@ class PeerRow:
         served_ratio: CPU time of our server per step of the peer's client, divided by that of this server. `None` for
             ours.
         served_ratios: The same in each round.
+        opening: What its client's sessions cost: the median of the rounds, and the most memory and threads. `None` for
+            the rollout channel, which has no sessions.
+        opened_ratio: Sessions opened per second at our gateway, divided by those at this server. `None` for ours.
+        held_ratio: Memory of a session at our gateway, divided by that at this server. `None` for ours, and if it is
+            too little to be seen.
     """
 
     target: str
@@ -65,6 +70,9 @@ class PeerRow:
     ratios: tuple[float, ...]
     served_ratio: float | None
     served_ratios: tuple[float, ...]
+    opening: SessionCosts | None
+    opened_ratio: float | None
+    held_ratio: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,8 @@ class _Side:
         answer = json.loads(self.client.ask(json.dumps(asdict(job))))
         if "error" in answer:
             raise GatewayUnreachable(f"{self.title}: {answer['error']}")
-        return Sample(**answer)
+        costs = answer.pop("sessions", None)
+        return Sample(**answer, sessions=SessionCosts(**costs) if costs is not None else None)
 
 
 def measure_against(
@@ -151,6 +160,7 @@ def _row(name: str, title: str, sessions: int, samples: dict[str, list[Sample]],
     if target is not None:
         ratios = tuple(_cost(ours) / _cost(its) for ours, its in zip(samples[OURS], own, strict=True))
         served = tuple(_server(ours) / _server(its) for ours, its in zip(samples[SERVED], own, strict=True))
+    opening, ours = _opening(own), _opening(samples[SERVED]) if target is not None else None
     return PeerRow(
         target=name,
         title=title,
@@ -167,7 +177,19 @@ def _row(name: str, title: str, sessions: int, samples: dict[str, list[Sample]],
         ratios=ratios,
         served_ratio=median(served) if served else None,
         served_ratios=served,
+        opening=opening,
+        opened_ratio=ours.per_second / opening.per_second if ours and opening else None,
+        held_ratio=ours.kb / opening.kb if ours and opening and opening.kb > 0 else None,
     )
+
+
+def _opening(samples: list[Sample]) -> SessionCosts | None:
+    costs = [sample.sessions for sample in samples if sample.sessions is not None]
+    if not costs:
+        return None
+    # Memory that a server has had once it mostly keeps: only the first round shows what sessions take.
+    per_second = median(cost.per_second for cost in costs)
+    return SessionCosts(per_second, max(cost.kb for cost in costs), max(cost.threads for cost in costs))
 
 
 def _server(sample: Sample) -> float:

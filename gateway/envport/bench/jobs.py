@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["BadAnswer", "Job", "JobKind", "Refused", "Sample"]
+__all__ = ["BadAnswer", "Job", "JobKind", "Refused", "Sample", "SessionCosts"]
 
 JobKind = Literal["calls", "opens", "hold", "stay", "gather", "tour", "rollouts"]
 
@@ -35,6 +35,21 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionCosts:
+    """What sessions that are opened at once cost.
+
+    Attributes:
+        per_second: Sessions opened per second.
+        kb: Memory of the server per session in KB: what it holds more than before.
+        threads: Threads of the server per session.
+    """
+
+    per_second: float
+    kb: float
+    threads: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """The measured cost of a job.
 
@@ -45,6 +60,7 @@ class Sample:
         client_seconds: CPU time that the load generator used meanwhile.
         p50: Median latency in seconds, as the callers saw it.
         p99: 99th percentile of the latency in seconds.
+        sessions: What opening the sessions cost; `None` where it was not measured.
     """
 
     count: int
@@ -53,6 +69,7 @@ class Sample:
     client_seconds: float
     p50: float
     p99: float
+    sessions: SessionCosts | None = None
 
 
 class BadAnswer(Exception):

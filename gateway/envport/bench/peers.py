@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["JUDGED_SESSIONS", "PEERS", "Peer", "PeerTarget"]
+__all__ = ["HELD_MOST", "JUDGED_SESSIONS", "OPENED_LEAST", "PEERS", "Peer", "PeerTarget"]
 
 JUDGED_SESSIONS = 64
 """The number of sessions for which the ratios are set."""
+
+OPENED_LEAST = 1.0
+"""Sessions of a peer's client opened per second at our gateway, by those at its server: at least this."""
+
+HELD_MOST = 0.5
+"""Memory of such a session at our gateway, by that at its server: at most this, at the judged number of sessions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from envport.bench.against import PeerRow
 from envport.bench.measure import Growth, Held, MeasuredRow, Opens
-from envport.bench.peers import JUDGED_SESSIONS
+from envport.bench.peers import HELD_MOST, JUDGED_SESSIONS, OPENED_LEAST
 from envport.bench.targets import TARGETS
 
 __all__ = ["MAX_GROWTH", "MAX_HELD_MB", "MAX_OPEN_CALLS", "MAX_TAIL", "Report"]
@@ -96,6 +96,7 @@ class Report:
                 )
             if row.ratio is None or row.most is None or row.sessions != JUDGED_SESSIONS:
                 continue
+            yield from _missed_sessions(row)
             if row.ratio > row.most:
                 yield (
                     f"a step of ours at {row.sessions} sessions costs {row.ratio:.3f} x that of {row.title}, over "
@@ -108,7 +109,7 @@ class Report:
 
     def show(self, console: Console) -> None:
         """Print the report."""
-        parts = [*([self._calls()] if self.rows else []), *([self._steps()] if self.against else [])]
+        parts = [*([self._calls()] if self.rows else []), *([self._steps(), self._sessions()] if self.against else [])]
         console.print(Group(*parts, *self._lines()))
 
     def _calls(self) -> Table:
@@ -148,6 +149,20 @@ class Report:
             table.add_row(str(row.sessions), row.title, f"{row.steps_per_second:,.0f}", *latencies, *costs)
         return table
 
+    def _sessions(self) -> Table:
+        table = Table(title="\nSessions of its client", title_justify="left", box=None, pad_edge=False)
+        table.add_column("sessions", justify="right")
+        table.add_column("what is played")
+        for heading in ("opened/s", "ours / its", "KB each", "ours / its", "threads each"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for row in self.against:
+            if (costs := row.opening) is not None:
+                opened = f"{row.opened_ratio:.2f}" if row.opened_ratio is not None else ""
+                held = f"{row.held_ratio:.2f}" if row.held_ratio is not None else ""
+                figures = (f"{costs.per_second:,.0f}", opened, f"{costs.kb:.0f}", held, f"{costs.threads:.2f}")
+                table.add_row(str(row.sessions), row.title, *figures)
+        return table
+
     def _lines(self) -> list[Text]:
         lines = [""]
         if self.rows:
@@ -160,7 +175,8 @@ class Report:
             lines += [
                 "A step is one of echo; server and client are CPU per step. ours / its is the cost of our step, server",
                 f"and client together, by that of its; it is judged at {JUDGED_SESSIONS} sessions. served / its is the",
-                "CPU of our server, played by its client in its protocol, by that of its server.",
+                "CPU of our server, played by its client in its protocol, by that of its server. Sessions are opened all",
+                "at once; KB and threads are the server's, and the most of the rounds.",
             ]
         lines += [
             f"Open and close ({TARGETS[opens.target].title}): {opens.ratio:.2f} calls' worth ({_range(opens.ratios)}), "
@@ -181,6 +197,14 @@ class Report:
         ]
         lines += [f"Missed: {missed}" for missed in self.missed]
         return [Text(line, "red" if line.startswith("Missed") else "") for line in lines]
+
+
+def _missed_sessions(row: PeerRow) -> Iterator[str]:
+    where = f"{row.title} at {row.sessions} sessions of its client"
+    if row.opened_ratio is not None and row.opened_ratio < OPENED_LEAST:
+        yield f"our server opens {row.opened_ratio:.2f} x as many a second as {where}, under {OPENED_LEAST:g}"
+    if row.held_ratio is not None and row.held_ratio > HELD_MOST:
+        yield f"a session of our server's holds {row.held_ratio:.2f} x the memory of {where}, over {HELD_MOST:g}"
 
 
 def _figures(row: MeasuredRow) -> list[str]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import statistics
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from openenv.core.env_server.mcp_types import CallToolAction
@@ -103,13 +105,35 @@ async def _measured(pid: int, sessions: list[PlainSession], each: int) -> dict[s
     }
 
 
-async def _answer(kind: str, job: dict[str, Any]) -> dict[str, Any]:
-    sessions = [_KINDS[kind](job["url"]) for _ in range(job["callers"])]
+def _held(pid: int) -> tuple[int, int]:
+    """Memory that a process shares with no other one, in KB, and its threads."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
+    kb = sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+    return kb, len(os.listdir(f"/proc/{pid}/task"))
+
+
+async def _opened(pid: int, sessions: list[PlainSession]) -> dict[str, float]:
+    kb, threads = _held(pid)
+    start = time.perf_counter()
     await asyncio.gather(*(session.begin() for session in sessions))
+    seconds = time.perf_counter() - start
+    more_kb, more_threads = _held(pid)
+    count = len(sessions)
+    return {"per_second": count / seconds, "kb": (more_kb - kb) / count, "threads": (more_threads - threads) / count}
+
+
+async def _answer(kind: str, job: dict[str, Any]) -> dict[str, Any]:
+    first = _KINDS[kind](job["url"])
+    # What is loaded and made once is not a session's.
+    await first.begin()
+    await first.step()
+    await first.end()
+    sessions = [_KINDS[kind](job["url"]) for _ in range(job["callers"])]
+    costs = await _opened(job["pid"], sessions)
     await _measured(job["pid"], sessions, 2)
     sample = await _measured(job["pid"], sessions, max(1, job["count"] // job["callers"]))
     await asyncio.gather(*(session.end() for session in sessions))
-    return sample
+    return {**sample, "sessions": costs}
 
 
 def main(kind: str) -> None:
