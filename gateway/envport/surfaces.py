@@ -171,9 +171,8 @@ class MountedSurfaces:
         self._apps = _made(factories, _TAKEN, table)
         self._of_environments = _made(of_environments, _TAKEN_OF_ENVIRONMENTS, table)
         self._root = RequestBodyLimitMiddleware(root(table), MAX_BODY) if root is not None else None
-        # The empty one is the page at `/`.
-        self._below_root = frozenset({"", _DESCRIPTION, *_TAKEN, *self._apps})
-        if root is not None and (hidden := [name for name in table.environments if name in self._below_root]):
+        self._not_root_s = frozenset({_DESCRIPTION, *_TAKEN, *self._apps})
+        if root is not None and (hidden := [name for name in table.environments if name in self._not_root_s]):
             raise ConfigurationError(
                 f"environment {hidden[0]!r} cannot be served at the root, where /{hidden[0]} is taken: serve it under "
                 f"another name, as NAME={hidden[0]}"
@@ -189,7 +188,10 @@ class MountedSurfaces:
             return MountedSurface(app, f"/environments/{environment}/{name}", environment) if app is not None else None
         if (app := self._apps.get(first)) is not None:
             return MountedSurface(app, f"/{first}")
-        return MountedSurface(self._root, "") if self._root is not None and first not in self._below_root else None
+        # The page at `/` is the gateway's.
+        if self._root is None or path == "/" or first in self._not_root_s:
+            return None
+        return MountedSurface(self._root, "")
 
 
 def _made(factories: Mapping[str, SurfaceFactory], taken: frozenset[str], table: EpisodeTable) -> dict[str, ASGIApp]:

@@ -18,7 +18,7 @@ from environments import Gate
 from harness import RunningGateway, running
 from patience import patient
 
-from envport import AsyncClient, Client, Environment, Task, tool
+from envport import AsyncClient, Client, Environment, Step, Task, tool
 from envport.access import Access, Principal, Scope
 from envport.episodes import Limits
 from envport.errors import UpstreamLost
@@ -74,6 +74,24 @@ class Slow(Environment):
         return "done"
 
 
+class Lingering(Environment):
+    """Takes its time to close."""
+
+    runtime = "thread"
+    closing: ClassVar[threading.Event] = threading.Event()
+
+    def reset(self, *, seed: int, task: Task | None) -> None:
+        return None
+
+    @tool
+    def end(self) -> Step[str]:
+        """End it."""
+        return Step("ended", reward=1.0, terminated=True)
+
+    def close(self) -> None:
+        assert self.closing.wait(patient(30))
+
+
 def definition(cls: type[Environment]) -> EnvironmentDefinition:
     return EnvironmentDefinition(cls.__name__.lower(), cls)
 
@@ -82,7 +100,7 @@ def definition(cls: type[Environment]) -> EnvironmentDefinition:
 def gateway() -> Iterator[RunningGateway]:
     named = (load(name) for name in ("counter", "echo"))
     surfaces = {"environment_surfaces": {"ors": ors_surface}, "root_surface": ors_root_surface}
-    with running(*named, *map(definition, (Gate, Upstream, Slow)), **surfaces) as serving:
+    with running(*named, *map(definition, (Gate, Upstream, Slow, Lingering)), **surfaces) as serving:
         yield serving
 
 
@@ -134,7 +152,9 @@ def test_an_id_is_given_and_a_session_lasts_until_it_is_deleted(gateway: Running
     created = post(gateway, "/create", sid, {**TASK, "env_name": "counter"}).json()
     assert created["sid"] == sid
     assert live(gateway, "counter") == 1
-    assert post(gateway, "/ping", sid).json() == {"status": "ok"}
+    # The client writes two slashes if its URL ends with one.
+    for path in ("/ping", "//ping"):
+        assert post(gateway, path, sid).json() == {"status": "ok"}
     assert text(post(gateway, "/call", sid, COUNT)) == "1"
     for path in ("/delete", "/delete", "/delete_session"):
         assert post(gateway, path, sid).json() == {"sid": sid}
@@ -171,6 +191,25 @@ def test_a_call_goes_on_when_its_stream_breaks(gateway: RunningGateway):
     assert text(post(gateway, "/gate/call", "broken", {**call, "task_id": task_id})) == "through"
     assert not Gate.entered.acquire(blocking=False)
     post(gateway, "/delete", "broken")
+
+
+def test_of_two_calls_at_once_one_brings_the_reward(gateway: RunningGateway):
+    Lingering.closing.clear()
+    post(gateway, "/create", "both", {**TASK, "env_name": "lingering"})
+    url, headers = f"{gateway.url}/lingering/call", {"X-Session-ID": "both"}
+
+    async def both() -> list[dict[str, Any]]:
+        async with httpx2.AsyncClient(timeout=patient(30)) as client:
+            calls = [client.post(url, headers=headers, json={"name": "end", "input": {}}) for _ in range(2)]
+            tasks = [asyncio.create_task(call) for call in calls]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            Lingering.closing.set()
+            return [told(await task) for task in tasks]
+
+    answers = asyncio.run(both())
+    rewards = [answer["output"]["reward"] for answer in answers if answer["ok"]]
+    assert [reward for reward in rewards if reward is not None] == [1.0]
+    post(gateway, "/delete", "both")
 
 
 @pytest.mark.slow
@@ -346,7 +385,14 @@ def test_without_a_name_it_is_the_first_environment_or_the_one_that_the_client_w
     def first_tool(path: str, **headers: str) -> str:
         return httpx2.get(f"{gateway.url}{path}", headers=headers).json()["tools"][0]["name"]
 
-    assert httpx2.get(f"{gateway.url}/list_environments").json() == ["counter", "echo", "gate", "upstream", "slow"]
+    assert httpx2.get(f"{gateway.url}/list_environments").json() == [
+        "counter",
+        "echo",
+        "gate",
+        "upstream",
+        "slow",
+        "lingering",
+    ]
     assert httpx2.get(f"{gateway.url}/health").json() == {"status": "ok"}
     assert first_tool("/tools") == "count"
     assert first_tool("/echo/tools") == "echo"

@@ -103,6 +103,8 @@ class _Server:
                 Route("/create_session", _create_session, methods=["POST"]),
                 Route("/create", self._create, methods=["POST"]),
                 Route("/ping", self._ping, methods=["POST"]),
+                # So the client writes it if its URL ends with a slash.
+                Route("//ping", self._ping, methods=["POST"]),
                 Route("/delete", self._delete, methods=["POST"]),
                 Route("/delete_session", self._delete, methods=["POST"]),
                 *(Route(f"/{name}", serve, methods=[method]) for name, serve, method in of_environment),
