@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from harness import RunningGateway, running
-from ors_player import OrsPlayer
+from ors_player import OrsPlayer, shared_player
 
 from envport.registry import load
 from envport_bridges.ors import ors_root_surface
@@ -24,9 +24,8 @@ def gateway() -> Iterator[RunningGateway]:
 
 
 @pytest.fixture(scope="module")
-def player() -> Iterator[OrsPlayer]:
-    with OrsPlayer() as client:
-        yield client
+def player() -> OrsPlayer:
+    return shared_player()
 
 
 def test_the_page_s_program_plays(gateway: RunningGateway, player: OrsPlayer) -> None:

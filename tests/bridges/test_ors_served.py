@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from environments import Gate
 from harness import RunningGateway, running
-from ors_player import OrsPlayer, Raised
+from ors_player import OrsPlayer, Raised, shared_player
 
 from envport import Client, Environment, Step, Task, ToolError, tool
 from envport.access import Access, Principal, Scope
@@ -97,9 +97,8 @@ def definition(cls: type[Environment]) -> EnvironmentDefinition:
 
 
 @pytest.fixture(scope="module")
-def player() -> Iterator[OrsPlayer]:
-    with OrsPlayer() as client:
-        yield client
+def player() -> OrsPlayer:
+    return shared_player()
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +294,7 @@ def test_who_waits_for_a_place_gets_it_when_it_is_free(player: OrsPlayer):
         while none in httpx2.get(f"{gateway.url}/metrics").text:
             pass
         assert httpx2.post(f"{gateway.url}/delete", headers=first).status_code == 200
-        assert player.hear()["sid"]
+        player.ask("close", session=player.hear()["session"])
 
 
 @pytest.fixture(scope="module")

@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import json
 import threading
-import time
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, ClassVar
 
 import httpx2
 import pytest
 from environments import Gate
 from harness import RunningGateway, running
+from ors_wire import COUNT, TASK, events, live, post, text, told
 from patience import patient
 
-from envport import AsyncClient, Client, Environment, Step, Task, tool
+from envport import Client, Environment, Step, Task, tool
 from envport.access import Access, Principal, Scope
-from envport.episodes import Limits
-from envport.errors import UpstreamLost
 from envport.registry import EnvironmentDefinition, load
 from envport_bridges.ors import ors_root_surface, ors_surface
 
@@ -32,41 +28,16 @@ SCOPES: dict[str, frozenset[Scope]] = {
     WATCHER: frozenset({"control"}),
     PLAYER: frozenset({"play"}),
 }
-TASK = {"split": "train", "index": 0}
-COUNT = {"name": "count", "input": {}}
-Event = tuple[str, str]
 
 
-class Upstream(Environment):
-    """Uses a system that fails, and has many tasks."""
+class Many(Environment):
+    """Has many tasks."""
 
     def splits(self) -> dict[str, Any]:
         return {"many": [{"id": str(n)} for n in range(10_001)]}
 
     def reset(self, *, seed: int, task: Task | None) -> None:
-        if seed == 13:
-            raise UpstreamLost("the secret cause")
-
-    @tool
-    def ask(self) -> str:
-        """Ask it."""
-        raise UpstreamLost("the secret cause")
-
-
-class Slow(Environment):
-    """Opens when a test lets it."""
-
-    runtime = "thread"
-    entered: ClassVar[threading.Semaphore] = threading.Semaphore(0)
-    opened: ClassVar[threading.Event] = threading.Event()
-
-    @classmethod
-    def rearm(cls) -> None:
-        cls.entered, cls.opened = threading.Semaphore(0), threading.Event()
-
-    def reset(self, *, seed: int, task: Task | None) -> None:
-        type(self).entered.release()
-        assert self.opened.wait(patient(30))
+        return None
 
     @tool
     def nothing(self) -> str:
@@ -75,9 +46,11 @@ class Slow(Environment):
 
 
 class Lingering(Environment):
-    """Takes its time to close."""
+    """Takes its time to end, and to close."""
 
     runtime = "thread"
+    entered: ClassVar[threading.Semaphore] = threading.Semaphore(0)
+    ending: ClassVar[threading.Event] = threading.Event()
     closing: ClassVar[threading.Event] = threading.Event()
 
     def reset(self, *, seed: int, task: Task | None) -> None:
@@ -86,6 +59,8 @@ class Lingering(Environment):
     @tool
     def end(self) -> Step[str]:
         """End it."""
+        type(self).entered.release()
+        assert self.ending.wait(patient(30))
         return Step("ended", reward=1.0, terminated=True)
 
     def close(self) -> None:
@@ -100,46 +75,8 @@ def definition(cls: type[Environment]) -> EnvironmentDefinition:
 def gateway() -> Iterator[RunningGateway]:
     named = (load(name) for name in ("counter", "echo"))
     surfaces = {"environment_surfaces": {"ors": ors_surface}, "root_surface": ors_root_surface}
-    with running(*named, *map(definition, (Gate, Upstream, Slow, Lingering)), **surfaces) as serving:
+    with running(*named, *map(definition, (Gate, Many, Lingering)), **surfaces) as serving:
         yield serving
-
-
-def post(gateway: RunningGateway, path: str, sid: str | None, body: Any = None, **headers: str) -> httpx2.Response:
-    named = headers if sid is None else {"X-Session-ID": sid, **headers}
-    return httpx2.post(f"{gateway.url}{path}", headers=named, json={} if body is None else body)
-
-
-def events(answer: httpx2.Response) -> list[Event]:
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    found: list[Event] = []
-    for part in answer.text.split("\r\n\r\n")[:-1]:
-        if not part.startswith(":"):
-            event, data = part.split("\r\n")
-            found.append((event.removeprefix("event: "), data.removeprefix("data: ")))
-    return found
-
-
-def told(answer: httpx2.Response) -> dict[str, Any]:
-    """What a call came to."""
-    first, *chunks = events(answer)
-    assert first[0] == "task_id"
-    assert [event for event, _ in chunks] == ["chunk"] * (len(chunks) - 1) + ["end"]
-    return json.loads("".join(data for _, data in chunks))
-
-
-def text(answer: httpx2.Response) -> str:
-    return told(answer)["output"]["blocks"][0]["text"]
-
-
-def live(gateway: RunningGateway, environment: str) -> int:
-    with Client(gateway.url) as control:
-        return sum(info.environment == environment and info.status == "running" for info in control.episodes())
-
-
-def until_none_live(gateway: RunningGateway, environment: str) -> None:
-    while live(gateway, environment):
-        pass
 
 
 def test_an_id_is_given_and_a_session_lasts_until_it_is_deleted(gateway: RunningGateway):
@@ -193,20 +130,20 @@ def test_a_call_goes_on_when_its_stream_breaks(gateway: RunningGateway):
     post(gateway, "/delete", "broken")
 
 
-def test_of_two_calls_at_once_one_brings_the_reward(gateway: RunningGateway):
-    Lingering.closing.clear()
+async def test_of_two_calls_at_once_one_brings_the_reward(gateway: RunningGateway):
     post(gateway, "/create", "both", {**TASK, "env_name": "lingering"})
-    url, headers = f"{gateway.url}/lingering/call", {"X-Session-ID": "both"}
-
-    async def both() -> list[dict[str, Any]]:
-        async with httpx2.AsyncClient(timeout=patient(30)) as client:
-            calls = [client.post(url, headers=headers, json={"name": "end", "input": {}}) for _ in range(2)]
-            tasks = [asyncio.create_task(call) for call in calls]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            Lingering.closing.set()
-            return [told(await task) for task in tasks]
-
-    answers = asyncio.run(both())
+    url, headers, end = f"{gateway.url}/lingering/call", {"X-Session-ID": "both"}, {"name": "end", "input": {}}
+    async with httpx2.AsyncClient(timeout=patient(30)) as client:
+        first = asyncio.create_task(client.post(url, headers=headers, json=end))
+        await asyncio.to_thread(Lingering.entered.acquire)
+        async with client.stream("POST", url, headers=headers, json=end) as second:
+            # It waits for its turn.
+            parts = second.aiter_text()
+            said = await anext(parts)
+            Lingering.ending.set()
+            said += "".join([part async for part in parts])
+        Lingering.closing.set()
+        answers = [told(await first), told(httpx2.Response(200, headers=second.headers, text=said))]
     rewards = [answer["output"]["reward"] for answer in answers if answer["ok"]]
     assert [reward for reward in rewards if reward is not None] == [1.0]
     post(gateway, "/delete", "both")
@@ -237,102 +174,6 @@ def test_no_chunk_begins_with_white_space_or_is_longer_than_the_protocol_s(gatew
     post(gateway, "/delete", "chunks")
 
 
-def test_a_session_that_is_created_twice_has_one_episode(gateway: RunningGateway):
-    Slow.rearm()
-    body = {**TASK, "env_name": "slow"}
-    url, headers = f"{gateway.url}/create", {"X-Session-ID": "twice"}
-
-    async def both() -> list[dict[str, Any]]:
-        async with httpx2.AsyncClient(timeout=patient(30)) as client:
-            tasks = [asyncio.create_task(client.post(url, headers=headers, json=body)) for _ in range(2)]
-            await asyncio.to_thread(Slow.entered.acquire)
-            waiting = await client.post(f"{gateway.url}/ping", headers=headers)
-            assert (waiting.status_code, waiting.headers["x-backend-state"]) == (503, "starting")
-            Slow.opened.set()
-            return [(await task).json() for task in tasks]
-
-    one, other = asyncio.run(both())
-    assert one == other
-    assert live(gateway, "slow") == 1
-    changed = post(gateway, "/create", "twice", {**body, "index": 1})
-    assert (changed.status_code, "already exists" in changed.json()["detail"]) == (400, True)
-    post(gateway, "/delete", "twice")
-    assert not live(gateway, "slow")
-
-
-async def test_a_client_that_leaves_while_its_episode_opens_leaves_none(gateway: RunningGateway):
-    Slow.rearm()
-    request = json.dumps({**TASK, "env_name": "slow"}).encode()
-    _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-    head = f"POST /create HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Session-ID: left\r\nContent-Length: {len(request)}\r\n\r\n"
-    writer.write(head.encode() + request)
-    await asyncio.to_thread(Slow.entered.acquire)
-    writer.close()
-    async with AsyncClient(gateway.url) as control, asyncio.timeout(patient(20)):
-        while any(info.status in ("opening", "running") for info in await control.episodes(limit=1)):
-            Slow.opened.set()
-    assert post(gateway, "/ping", "left").status_code == 404
-
-
-def test_a_session_without_pings_is_deleted_and_a_ping_keeps_it():
-    surface = partial(ors_root_surface, reap_seconds=0.5)
-    with running(load("counter"), root_surface=surface, limits=Limits(idle_seconds=60)) as gateway:
-        handle = post(gateway, "/create", "mine", TASK).json()["episode_id"]
-        with Client(gateway.url) as control:
-            until = time.monotonic() + 1
-            while time.monotonic() < until:
-                assert post(gateway, "/ping", "mine").status_code == 200
-            assert control.episode(handle).status == "running"
-            until_none_live(gateway, "counter")
-            assert control.episode(handle).status == "closed"
-        assert post(gateway, "/ping", "mine").status_code == 404
-
-
-def test_a_ping_keeps_the_episode_from_expiring_and_one_that_is_gone_ends_its_session(gateway: RunningGateway):
-    with Client(gateway.url) as control:
-        handle = post(gateway, "/create", "kept", {**TASK, "env_name": "counter"}).json()["episode_id"]
-        before = control.episode(handle).expires_in
-        post(gateway, "/ping", "kept")
-        after = control.episode(handle).expires_in
-        assert before is not None
-        assert after is not None
-        assert after > before - 0.001
-        control.close_episode(handle)
-    # The client takes 410 for the end of its session.
-    for path, body in (("/ping", None), ("/call", COUNT)):
-        assert post(gateway, path, "kept", body).status_code == 410
-    assert httpx2.get(f"{gateway.url}/prompt", headers={"X-Session-ID": "kept"}).status_code == 410
-
-
-def test_want_of_room_is_waited_for_and_a_gateway_that_stops_is_not():
-    with running(load("counter"), limits=Limits(1, wait_seconds=0), root_surface=ors_root_surface) as gateway:
-        post(gateway, "/create", "one", TASK)
-        full = post(gateway, "/create", "two", TASK)
-        assert (full.status_code, full.headers["retry-after"], full.headers["x-backend-state"]) == (
-            503,
-            "1",
-            "starting",
-        )
-        gateway.gateway.table.take_no_more()
-        stops = post(gateway, "/create", "two", TASK)
-        assert (stops.status_code, stops.headers["retry-after"]) == (503, "5")
-        assert "x-backend-state" not in stops.headers
-
-
-def test_a_fault_of_the_infrastructure_is_tried_again_and_never_a_reward(gateway: RunningGateway):
-    failed = post(gateway, "/create", "lost", {"task_spec": {"seed": 13}, "env_name": "upstream"})
-    assert (failed.status_code, failed.headers["retry-after"]) == (503, "2")
-    assert failed.json()["error"]["fault"] == "infrastructure"
-    assert "x-backend-state" not in failed.headers
-    post(gateway, "/create", "lost", {"task_spec": {"seed": 1}, "env_name": "upstream"})
-    for _ in range(2):
-        answer = events(post(gateway, "/call", "lost", {"name": "ask", "input": {}}))
-        assert answer[1][0] == "error"
-        assert "(fault: infrastructure)" in answer[1][1]
-        assert "secret" not in answer[1][1]
-    post(gateway, "/delete", "lost")
-
-
 S = {"X-Session-ID": "wrong"}
 WRONG: list[tuple[str, str, dict[str, str], Any, int, str]] = [
     ("POST", "/create", {}, TASK, 400, "X-Session-ID header is required"),
@@ -357,7 +198,7 @@ WRONG: list[tuple[str, str, dict[str, str], Any, int, str]] = [
     ("POST", "/counter/call", {**S, "X-Session-ID": "fine"}, {"name": "count"}, 422, "input: Field required"),
     ("POST", "/counter/score_group", {**S, "X-Session-ID": "fine"}, {}, 404, "does not implement score_group"),
     ("POST", "/tasks", {}, {"split": "no"}, 400, "Invalid split"),
-    ("POST", "/upstream/tasks", {}, {"split": "many"}, 400, "10001 tasks cannot be listed at once"),
+    ("POST", "/many/tasks", {}, {"split": "many"}, 400, "10001 tasks cannot be listed at once"),
     ("POST", "/task", {}, {"split": "train", "index": 1000}, 400, "Invalid index"),
     ("GET", "/no/tools", {}, None, 404, "there is no environment 'no'"),
     ("GET", "/tools", {"X-Deployment": "owner/no"}, None, 404, "there is no environment 'no'"),
@@ -376,23 +217,17 @@ def test_what_is_wrong_is_said_and_nothing_is_opened(gateway: RunningGateway):
 
 
 def test_many_tasks_are_listed_in_parts(gateway: RunningGateway):
-    part = post(gateway, "/upstream/task_range", None, {"split": "many", "start": -2}).json()
+    part = post(gateway, "/many/task_range", None, {"split": "many", "start": -2}).json()
     assert [spec["task"] for spec in part["tasks"]] == [9_999, 10_000]
-    assert post(gateway, "/upstream/num_tasks", None, {"split": "many"}).json() == {"num_tasks": 10_001}
+    assert post(gateway, "/many/num_tasks", None, {"split": "many"}).json() == {"num_tasks": 10_001}
 
 
 def test_without_a_name_it_is_the_first_environment_or_the_one_that_the_client_was_made_for(gateway: RunningGateway):
     def first_tool(path: str, **headers: str) -> str:
         return httpx2.get(f"{gateway.url}{path}", headers=headers).json()["tools"][0]["name"]
 
-    assert httpx2.get(f"{gateway.url}/list_environments").json() == [
-        "counter",
-        "echo",
-        "gate",
-        "upstream",
-        "slow",
-        "lingering",
-    ]
+    listed = httpx2.get(f"{gateway.url}/list_environments").json()
+    assert listed[:3] == ["counter", "echo", "gate"]
     assert httpx2.get(f"{gateway.url}/health").json() == {"status": "ok"}
     assert first_tool("/tools") == "count"
     assert first_tool("/echo/tools") == "echo"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from apart import python_of
 
@@ -32,6 +34,14 @@ class Raised(Exception):
         self.message: str = told["message"]
         self.reason: str | None = told["reason"]
         self.status: int | None = told["status"]
+
+
+@cache
+def shared_player() -> OrsPlayer:
+    """A client for all tests of this process: to start one takes a second."""
+    player = OrsPlayer()
+    atexit.register(player.end)
+    return player
 
 
 class OrsPlayer:
@@ -78,12 +88,6 @@ class OrsPlayer:
         """End at once, as a client that is killed."""
         self._process.kill()
         self._process.communicate()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
 
 
 class OrsSeat:

@@ -239,7 +239,8 @@ def _secrets(request: Request) -> dict[str, str]:
         given = {name: entry["value"] for name, entry in cast("Mapping[str, Any]", read).items()}
     except (binascii.Error, ValueError, AttributeError, KeyError, TypeError):
         raise OrsError(400, "X-Secrets has to be base64 of a JSON object: the value of each secret by name") from None
-    keys = ("", request.headers.get("x-api-key"), request.headers.get("authorization", "").partition(" ")[2])
+    # They are empty if it has none.
+    keys = (request.headers.get("x-api-key", ""), request.headers.get("authorization", "").partition(" ")[2])
     return {name: value for name, value in given.items() if value not in keys}
 
 
