@@ -59,12 +59,13 @@ class Gateway:
             `runtime`.
         surfaces: Further surfaces by name; see `envport.surfaces`.
         environment_surfaces: Further surfaces that each environment has, by name.
+        root_surface: The surface that serves every path that is nobody else's, if there is one.
         changing: Whether `replace` may be called.
         sdk_only: Whether the MCP SDK answers every message. By default, the gateway answers the frequent ones itself.
 
     Raises:
-        ConfigurationError: Two environments have the same name, one cannot be served, there is no environment, or a
-            surface has a name that it cannot have.
+        ConfigurationError: Two environments have the same name, one cannot be served, there is no environment, a
+            surface has a name that it cannot have, or an environment has one that the root surface cannot serve.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Gateway:
         table: EpisodeTable | None = None,
         surfaces: Mapping[str, SurfaceFactory] | None = None,
         environment_surfaces: Mapping[str, SurfaceFactory] | None = None,
+        root_surface: SurfaceFactory | None = None,
         changing: bool = False,
         sdk_only: bool = False,
     ):
@@ -98,7 +100,7 @@ class Gateway:
         self._metrics.look_at(self.table, episodes, lambda: self._mcp.sessions)
         self._plane = ControlPlane(self.table, self.access, self._metrics, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), MAX_BODY)
-        self._surfaces = MountedSurfaces(surfaces or {}, environment_surfaces or {}, self.table)
+        self._surfaces = MountedSurfaces(surfaces or {}, environment_surfaces or {}, self.table, root_surface)
         self._channel = ChannelSurface(self.table, self.access.authenticate)
         self._entry: ASGIApp = self._gate
         if self._hosts.origins:
@@ -168,7 +170,7 @@ class Gateway:
         on_channel = scope["type"] == "websocket" and scope["path"] == CHANNEL_PATH
         endpoint = Endpoint.of(scope["path"], headers.get("envport-episode"))
         try:
-            principal = self._admit(scope["path"], surface, endpoint, headers.get("authorization"), channel=on_channel)
+            principal = self._admit(scope["path"], surface, endpoint, _token_of(headers, surface), channel=on_channel)
         except (Unauthenticated, PermissionDenied) as error:
             at_root = scope["type"] == "http" and scope["path"] == WELCOME
             answer = refused(error, Headers(scope=scope).get("accept", "")) if at_root else problem(error)
@@ -257,8 +259,15 @@ def _by_name(environments: Iterable[EnvironmentDefinition]) -> dict[str, Environ
     return served
 
 
+def _token_of(headers: Mapping[str, str], surface: MountedSurface | None) -> str | None:
+    """What a request authenticates with, in the form of an `Authorization` header."""
+    authorization, key = headers.get("authorization"), headers.get("x-api-key")
+    return f"Bearer {key}" if surface is not None and authorization is None and key else authorization
+
+
 _GATE_HEADERS = {
-    name: name.decode("ascii") for name in (b"host", b"origin", b"authorization", EPISODE_HEADER.encode("ascii"))
+    name: name.decode("ascii")
+    for name in (b"host", b"origin", b"authorization", b"x-api-key", EPISODE_HEADER.encode("ascii"))
 }
 
 

@@ -30,7 +30,7 @@ from envport.episodes import EpisodeTable, Limits
 from envport.errors import ConfigurationError, InvalidAccess
 from envport.runtimes.descriptors import allow_descriptors
 from envport.secrecy import hide_memory
-from envport.surfaces import installed_surfaces
+from envport.surfaces import SurfaceFactory, installed_surfaces
 from envport.types import MAX_BODY
 
 __all__ = ["Beside", "RaySettings", "Service", "Settings"]
@@ -88,6 +88,7 @@ class Settings:
         end_with_input: Whether the gateway stops when standard input ends.
         reload: Whether environments may be replaced while it serves.
         sdk_only: Whether the MCP SDK answers every message; see `Gateway`.
+        root_surface: Name of the surface that serves every path that is nobody else's; see `envport.surfaces`.
     """
 
     host: str = "127.0.0.1"
@@ -106,6 +107,7 @@ class Settings:
     end_with_input: bool = False
     reload: bool = False
     sdk_only: bool = False
+    root_surface: str | None = None
 
     def access(self, environ: Mapping[str, str]) -> Access:
         """Load the tokens, and check that a gateway without tokens is not exposed.
@@ -190,6 +192,7 @@ class Service:
             table=table,
             surfaces=installed_surfaces("envport.surfaces"),
             environment_surfaces=installed_surfaces("envport.environment_surfaces"),
+            root_surface=_root_surface(settings.root_surface),
             changing=settings.reload,
             sdk_only=settings.sdk_only,
         )
@@ -324,6 +327,17 @@ def _join(
     said = ClusterSettings.of(environments, limits, given)
     joined = RayHosts(ray.address, ray.namespace, said, secret_given=given is not None, resource=ray.resource)
     return ClusterTable(environments, joined), joined.settings.secret
+
+
+def _root_surface(name: str | None) -> SurfaceFactory | None:
+    if name is None:
+        return None
+    installed = installed_surfaces("envport.root_surfaces")
+    if name not in installed:
+        raise ConfigurationError(
+            f"no installed package serves {name!r} at the root; installed: {', '.join(installed) or 'none'}"
+        )
+    return installed[name]
 
 
 def _end_with_input() -> None:

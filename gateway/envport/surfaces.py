@@ -2,11 +2,12 @@
 
 A package registers a surface under the entry point group `envport.surfaces`. Its routes are below `/NAME`, where `NAME`
 is the name of the entry point. Under the group `envport.environment_surfaces`, each environment has the routes, below
-`/environments/ENVIRONMENT/NAME`.
+`/environments/ENVIRONMENT/NAME`. One of the group `envport.root_surfaces` may be chosen to serve every path that is
+neither the gateway's own nor another surface's, for protocols whose clients know no path.
 
 Every request passes the gateway's gate before it reaches the surface: `Host`, `Origin` and token. A surface may show
 rewards and reset episodes, so it is for trainers: a token needs both scopes, `control` and `play`, and a token of one
-episode is refused.
+episode is refused. It may come as `X-API-Key` too, because clients of other protocols send it so.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-SurfaceGroup = Literal["envport.surfaces", "envport.environment_surfaces"]
+SurfaceGroup = Literal["envport.surfaces", "envport.environment_surfaces", "envport.root_surfaces"]
 """The entry point groups of surfaces."""
 
 _ENVIRONMENT_KEY = "envport.environment"
@@ -52,6 +53,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _TAKEN = frozenset(
     {"environments", "episodes", "mcp", "healthz", "readyz", "metrics", "docs", "openapi", "ui", "rollouts"}
 )
+_DESCRIPTION = "openapi.json"
 # What follows the name of an environment in the gateway's own paths.
 _TAKEN_OF_ENVIRONMENTS = frozenset({"mcp", "tasks"})
 
@@ -152,9 +154,11 @@ class MountedSurfaces:
         factories: Makes each surface, by name.
         of_environments: Makes each surface of environments, by name.
         table: The episodes that they play.
+        root: Makes the surface that serves what nothing else does.
 
     Raises:
-        ConfigurationError: A name is malformed, or is one of the gateway's own paths.
+        ConfigurationError: A name is malformed, or is one of the gateway's own paths. With `root`, the same holds for
+            the names of environments, because clients would find them at the root.
     """
 
     def __init__(
@@ -162,9 +166,17 @@ class MountedSurfaces:
         factories: Mapping[str, SurfaceFactory],
         of_environments: Mapping[str, SurfaceFactory],
         table: EpisodeTable,
+        root: SurfaceFactory | None = None,
     ):
         self._apps = _made(factories, _TAKEN, table)
         self._of_environments = _made(of_environments, _TAKEN_OF_ENVIRONMENTS, table)
+        self._root = RequestBodyLimitMiddleware(root(table), MAX_BODY) if root is not None else None
+        self._not_root_s = frozenset({_DESCRIPTION, *_TAKEN, *self._apps})
+        if root is not None and (hidden := [name for name in table.environments if name in self._not_root_s]):
+            raise ConfigurationError(
+                f"environment {hidden[0]!r} cannot be served at the root, where /{hidden[0]} is taken: serve it under "
+                f"another name, as NAME={hidden[0]}"
+            )
 
     def at(self, path: str) -> MountedSurface | None:
         """The surface that serves a path."""
@@ -174,8 +186,12 @@ class MountedSurfaces:
             name = rest.partition("/")[0]
             app = self._of_environments.get(name)
             return MountedSurface(app, f"/environments/{environment}/{name}", environment) if app is not None else None
-        app = self._apps.get(first)
-        return MountedSurface(app, f"/{first}") if app is not None else None
+        if (app := self._apps.get(first)) is not None:
+            return MountedSurface(app, f"/{first}")
+        # The page at `/` is the gateway's.
+        if self._root is None or path == "/" or first in self._not_root_s:
+            return None
+        return MountedSurface(self._root, "")
 
 
 def _made(factories: Mapping[str, SurfaceFactory], taken: frozenset[str], table: EpisodeTable) -> dict[str, ASGIApp]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from envport.definition import EnvironmentDefinition
-from envport.episodes import CallResult, EpisodeTable, Found, OpenFields, Opening, resolve, told_of_fields
-from envport.errors import EpisodeFailed, InvalidArguments, UnknownTool
+from envport.episodes import CallResult, EpisodeTable, Found, OpenFields, Opening, resolve
+from envport.errors import InvalidArguments, InvalidRequest, UnknownTool
 from envport.types import Observation
+from envport_bridges.endings import finish_unless_lost
 from envport_bridges.openenv.actions import called, listed, lists_tools
 from envport_bridges.openenv.frames import OpenEnvError
 
@@ -70,12 +69,11 @@ class OpenEnvSession:
             raise OpenEnvError("VALIDATION_ERROR", f"reset takes {allowed}, and not {', '.join(unknown)}")
         if named is not None and (type(named) is not str or not 1 <= len(named) <= _LONGEST_ID):
             raise OpenEnvError("VALIDATION_ERROR", f"episode_id has to be text of 1 to {_LONGEST_ID} characters")
+        fields = {key: value for key in _OPENED_WITH if (value := data.get(key)) is not None}
         try:
-            fields = {key: value for key in _OPENED_WITH if (value := data.get(key)) is not None}
-            asked = OpenFields.model_validate({**fields, "environment": self._spec.name})
-        except ValidationError as error:
-            said = ((str((*detail["loc"], "data")[0]), detail["msg"]) for detail in error.errors())
-            raise OpenEnvError("VALIDATION_ERROR", told_of_fields(said)) from None
+            asked = OpenFields.read({**fields, "environment": self._spec.name})
+        except InvalidRequest as malformed:
+            raise OpenEnvError("VALIDATION_ERROR", str(malformed)) from None
         request = asked.request(self._principal)
         if self._found is not None:
             # What is refused must not cost the episode before.
@@ -167,10 +165,7 @@ class OpenEnvSession:
             return result.reward if result.reward is not None else 0.0
         if not self._spec.scored:
             return result.reward
-        info = await self._table.finish(found.handle, self._principal)
-        if info.outcome is not None and info.outcome.lost:
-            owner = "environment" if info.outcome.fault == "environment" else "infrastructure"
-            raise EpisodeFailed(f"The episode was lost: {info.outcome.message}", owner, info.outcome.reason)
+        info = await finish_unless_lost(self._table, found)
         if info.score is None or self._spec.cls.reward == "last":
             return info.score if info.score is not None else result.reward
         return (result.reward or 0.0) + info.score

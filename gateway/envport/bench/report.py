@@ -175,8 +175,8 @@ class Report:
             lines += [
                 "A step is one of echo; server and client are CPU per step. ours / its is the cost of our step, server",
                 f"and client together, by that of its; it is judged at {JUDGED_SESSIONS} sessions. served / its is the",
-                "CPU of our server, played by its client in its protocol, by that of its server. Sessions are opened all",
-                "at once; KB and threads are the server's, and the most of the rounds.",
+                "CPU of our server, played by its client in its protocol, by that of its server. Sessions are opened",
+                "all at once; KB and threads are the server's, and the most of the rounds.",
             ]
         lines += [
             f"Open and close ({TARGETS[opens.target].title}): {opens.ratio:.2f} calls' worth ({_range(opens.ratios)}), "

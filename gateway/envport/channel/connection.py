@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import anyio
 from anyio.abc import TaskGroup
-from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.types import Message, Receive, Send
 
@@ -26,7 +25,6 @@ from envport.episodes import (
     OpenFields,
     Opening,
     call_id_of,
-    told_of_fields,
     tool_error,
     tool_result,
     while_connected,
@@ -196,11 +194,7 @@ class ChannelConnection:
         name = params.pop("name", None)
         if type(name) is not str or not 1 <= len(name) <= _LONGEST_NAME:
             raise InvalidRequest(f"name: an opening needs a name of 1 to {_LONGEST_NAME} characters, its own")
-        try:
-            fields = OpenFields.model_validate({"reward_in_meta": True, **params})
-        except ValidationError as error:
-            said = ((str((*detail["loc"], "params")[0]), detail["msg"]) for detail in error.errors())
-            raise InvalidRequest(told_of_fields(said)) from None
+        fields = OpenFields.read({"reward_in_meta": True, **params})
         if fields.mint_token:
             raise InvalidRequest("mint_token: tokens of single episodes are minted by POST /episodes")
         return _opened(await self._openings.open(name, fields.request(self._principal.name)))

@@ -26,6 +26,7 @@ from envport.cli.serve_options import (
     ClusterOptions,
     LoggingOptions,
     ScoringOptions,
+    SurfaceOptions,
     settings_of,
 )
 from envport.cli.summary import first_line
@@ -57,6 +58,7 @@ def serve(
     config: Annotated[Path | None, file_option(*SERVE_GROUPS)] = None,
     *,
     address: AddressOptions,
+    surfaces: SurfaceOptions,
     access: AccessOptions,
     scoring: ScoringOptions,
     capacity: CapacityOptions,
@@ -71,7 +73,7 @@ def serve(
     configure_logging(logs.log_level, logs.log_format)
     file = EnvironmentFile.read(config) if config is not None else None
     specs, unloadable = load_served(references or (), file, scoring.score)
-    settings = settings_of(address, access, capacity, cluster, logs, authors)
+    settings = settings_of(address, surfaces, access, capacity, cluster, logs, authors)
     with exporting_traces(os.environ):
         service = Service(settings, [spec for _, spec in specs], os.environ)
         beside = _reloader(service.gateway, specs, scoring.score) if authors.reload else None
@@ -115,6 +117,9 @@ def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat
     console.command(program, "play", name, "--url", url)
     console.heading("Open episodes from a program:")
     console.line(f"  {url}/docs", "cyan")
+    if service.settings.root_surface == "ors":
+        console.heading("Play with the client of the Open Reward Standard:")
+        console.line(f"  OPENREWARD_SESSION_URL={url} OPENREWARD_API_URL={url}", "cyan")
     if secured:
         console.line("Every request needs a token; clients take it from the variable ENVPORT_TOKEN.")
     else:

@@ -25,6 +25,7 @@ __all__ = [
     "ClusterOptions",
     "LoggingOptions",
     "ScoringOptions",
+    "SurfaceOptions",
     "settings_of",
 ]
 
@@ -46,6 +47,20 @@ class AddressOptions(OptionGroup):
 
     host: Annotated[str, typer.Option(help="Name or address to bind to.")] = Settings.host
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind to; 0 for a free one.")] = Settings.port
+
+
+@dataclass(frozen=True)
+class SurfaceOptions(OptionGroup):
+    """Which further protocol is spoken at the root."""
+
+    ors: Annotated[
+        bool,
+        typer.Option(
+            "--ors",
+            help="Serve all environments at the root too, as a server of the Open Reward Standard: its clients know no "
+            "path.",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -222,6 +237,7 @@ class ClusterOptions(OptionGroup):
 
 SERVE_GROUPS = (
     AddressOptions,
+    SurfaceOptions,
     LoggingOptions,
     AccessOptions,
     CapacityOptions,
@@ -234,6 +250,7 @@ SERVE_GROUPS = (
 
 def settings_of(
     address: AddressOptions,
+    surfaces: SurfaceOptions,
     access: AccessOptions,
     capacity: CapacityOptions,
     cluster: ClusterOptions,
@@ -272,6 +289,7 @@ def settings_of(
         end_with_input=capacity.end_with_input,
         reload=authors.reload,
         sdk_only=authors.sdk_only,
+        root_surface="ors" if surfaces.ors else None,
     )
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, StrictInt, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from envport.episodes.requests import MAX_LABEL, MAX_LABELS, OpenRequest
@@ -70,6 +79,19 @@ class OpenFields(TaskFields):
             repr=False,
         ),
     ] = {}
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> OpenFields:
+        """Read fields that did not come as the body of a request.
+
+        Raises:
+            InvalidRequest: A field is malformed or unknown.
+        """
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            said = ((str((*detail["loc"], "fields")[0]), detail["msg"]) for detail in error.errors())
+            raise InvalidRequest(told_of_fields(said)) from None
 
     def request(self, principal: str) -> OpenRequest:
         """The request as the table of episodes takes it.
