@@ -197,7 +197,9 @@ def answered(result: CallResult) -> dict[str, Any]:
 
 
 def _shown(observation: Observation) -> dict[str, Any]:
+    # Clients of one environment read the fields of its observation where OpenEnv has them.
     return {
+        **(observation.structured_content or {}),
         "text": observation.text,
         "content": observation.content,
         "structured_content": observation.structured_content,
