@@ -26,7 +26,7 @@ BROKEN = "import a_module_that_there_is_not\n"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # These tests of nothing need no plugins; loading all of them takes most of the time.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p xdist")
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
     return tmp_path
@@ -46,7 +46,7 @@ def test_all_parts_run_and_are_told_of(
     for beside, test in (("waits", second.format("one")), ("counts", PASSES.format("another"))):
         (folder / beside).mkdir()
         (folder / beside / f"test_{beside}.py").write_text(test)
-    assert parts.main(["--workers", "0", "--at-once", at_once, "--beside", "waits", "counts"]) == code
+    assert parts.main(["--at-once", at_once, "--beside", "waits", "counts"]) == code
     told = last_lines(capfd)
     for part, text, name in (("the others", first, "test_of_many"), ("waits", second, "test_of_one")):
         line = next(line for line in told if line.startswith(f"{part}: "))
@@ -70,7 +70,7 @@ def test_nothing_is_run_again_where_more_than_the_machine_is_wrong(
 ):
     for number, test in enumerate(tests):
         (folder / f"test_{number}.py").write_text(test.format(number))
-    assert parts.main(["--workers", "0"]) == 1
+    assert parts.main([]) == 1
     told = last_lines(capfd)
     assert [line for line in told if "once more" in line or "alone" in line] == said
     assert {file.read_text() for file in folder.glob("*.runs")} <= {"run\n"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -135,11 +136,15 @@ def _path_and_number(text: str) -> tuple[str, int]:
     return path, int(number or 1)
 
 
+def _shared_by(processes: int, how: str) -> list[str]:
+    return ["-n", str(processes), "--dist", how] if processes > 1 else []
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all parts; 0 if all passed, some of them perhaps the second time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--at-once", type=int, default=5, help="how many processes there may be at the same time")
-    parser.add_argument("--workers", type=int, default=2, help="processes that share what is not named below")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share what is not named below")
     parser.add_argument(
         "--beside",
         nargs="+",
@@ -151,15 +156,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     beside = [_path_and_number(words) for words in chosen.beside]
     # What is measured once they run would be a guess.
     factor(min(chosen.at_once, chosen.workers + sum(number for _, number in beside)))
+    # Otherwise each of hundreds of processes would compile what it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A file's fixtures are made once in each process that runs tests of it.
-    parts = [
-        Part(path, [path, *(["-n", str(number), "--dist", "loadfile"] if number > 1 else [])], number)
-        for path, number in beside
-    ]
+    parts = [Part(path, [path, *_shared_by(number, "loadfile")], number) for path, number in beside]
     ignored = [f"--ignore={path}" for path, _ in beside]
-    shared = [*chosen.paths, "-n", str(chosen.workers), "--dist", "worksteal", *ignored]
-    # They are most of the work.
-    parts.insert(0, Part(OTHERS, shared, max(1, chosen.workers)))
+    # It has the most tests.
+    parts.insert(0, Part(OTHERS, [*chosen.paths, *_shared_by(chosen.workers, "worksteal"), *ignored], chosen.workers))
     results = run_all(parts, chosen.at_once)
     passed, lines = run_again(results)
     print("", *(result.line for result in results), *lines, sep="\n", flush=True)
