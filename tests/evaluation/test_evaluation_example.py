@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from command_line import envport, envport_here
 from evaluating import needs_bubblewrap
+from patience import patient
 
 pytestmark = needs_bubblewrap
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,7 @@ def test_the_example_asserts_its_own_result(tmp_path: Path):
         [sys.executable, str(EXAMPLE / "run.py"), "--num-tasks", "2"],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=patient(110),
         cwd=tmp_path,
         check=False,
     )
@@ -80,7 +81,7 @@ def test_the_page_s_lines_run(line: str, monkeypatch: pytest.MonkeyPatch):
                 [str(BIN / words[0]), *words[1:], "--display", "plain", "--limit", "1"],
                 capture_output=True,
                 text=True,
-                timeout=110,
+                timeout=patient(110),
                 env={**os.environ, "ENVPORT_TOKEN": CONTROL},
                 check=False,
             )
