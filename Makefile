@@ -6,11 +6,11 @@ BIN    := $(VENV)/bin
 VENV_VLLM := .venv-vllm
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 ARGS   ?=
-WORKERS ?= 1
+WORKERS ?= 2
 TRL ?= 1.15.0
 # Much of a test is waiting for other processes, so that there may be more of them than cores. With many more, limits of
 # time are missed.
-AT_ONCE ?= 5
+AT_ONCE ?= 6
 # Each is a part of its own: most import for seconds of CPU time what others do not need, one waits for Ray's nodes and
 # gateways to start, one counts the processes that it has started. `:2` is for two processes.
 BESIDE := tests/bridges:2 tests/cluster tests/envs tests/evaluation:2 tests/runtimes tests/bench
