@@ -12,10 +12,10 @@ WORKERS ?= 2
 TRL ?= 1.15.0
 # Much of a test is waiting for other processes, so that there may be more of them than cores. With many more, limits of
 # time are missed.
-AT_ONCE ?= 5
-# Each is a part of its own: the first waits for Ray's nodes and gateways to start, the next two import for ten seconds of
-# CPU time what each worker would import, one counts the processes that it has started. `:2` is for two processes.
-BESIDE := tests/cluster tests/bridges:2 tests/evaluation:2 tests/runtimes tests/bench
+AT_ONCE ?= 6
+# Each is a part of its own: most import for seconds of CPU time what others do not need, one waits for Ray's nodes and
+# gateways to start, one counts the processes that it has started. `:2` is for two processes.
+BESIDE := tests/bridges:2 tests/cluster tests/envs tests/evaluation:2 tests/runtimes tests/bench
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-slow test-trl test-vllm catalogue mutants lint format bench dist clean
@@ -40,7 +40,7 @@ test-slow: $(VENV)/.test ## Run the tests that train for minutes.
 test-trl: ## Run the tests of the bridge with another version of TRL, in a virtual environment of its own. TRL="1.15.0 transformers==5.20.2" to choose.
 	@test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl
 	.venv-trl/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt $(CLIENT) --editable '.[dev,images,textarena,trl]' trl==$(TRL)
-	.venv-trl/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(or $(ARGS),tests/bridges)
+	.venv-trl/bin/python -m pytest -n 2 --dist loadfile -m "not slow" $(or $(ARGS),tests/bridges)
 test-vllm: $(VENV_VLLM)/.test ## Evaluate and train with vLLM on the CPU, in a virtual environment of 4 GB that this makes; ten minutes.
 	$(VENV_VLLM)/bin/python -m pytest -m slow --timeout 1800 tests/with_vllm $(ARGS)
 

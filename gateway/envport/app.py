@@ -96,7 +96,7 @@ class Gateway:
             )
         self.table: EpisodeTable = WatchedTable(table, self._metrics.observer, clock)
         self._episodes = episodes
-        self._mcp = McpSurface(self.table, changing=changing, sdk_only=sdk_only)
+        self._mcp = McpSurface(self.table, changing=changing, sdk_only=sdk_only, clock=clock)
         self._metrics.look_at(self.table, episodes, lambda: self._mcp.sessions)
         self._plane = ControlPlane(self.table, self.access, self._metrics, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), MAX_BODY)

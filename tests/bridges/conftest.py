@@ -21,8 +21,24 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if MISSING and collection_path.name.startswith("test_trl") else None
 
 
+# Where episodes are played is nothing to a training run: the tests of single episodes compare the places call by call.
+# These files train; in process, only one run of each kind, and the others by `make test-slow`.
+TRAINING = {"test_trl_training", "test_trl_concurrency", "test_trl_combine", "test_trl_rollout"}
+TRAINED_IN_PROCESS = {
+    "test_three_lines_train",
+    "test_up_to_the_end_of_an_episode_it_gives_what_the_stock_trainer_gives",
+    "test_they_train_by_rollout_func",
+    "test_a_rollout_function_plays_the_rows",
+    "test_the_async_worker_plays_with_exact_schemas",
+}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if isinstance(item, pytest.Function) and item.path.stem in TRAINING and hasattr(item, "callspec"):
+            trained = item.originalname in TRAINED_IN_PROCESS
+            if item.callspec.params.get("place") == "in process" and not trained:
+                item.add_marker(pytest.mark.slow)
         if item.path.name.startswith("test_trl"):
             for warning in THIRD_PARTY:
                 item.add_marker(pytest.mark.filterwarnings(warning))

@@ -152,7 +152,7 @@ def test_a_call_whose_answer_is_swallowed_is_played_once(place: Place):
 
 def test_a_gateway_that_is_gone_for_good_is_waited_for_once(place: Place):
     with gateway() as serving:
-        spec = EnvironmentSpec(f"{serving.url}/environments/guess", num_tasks=4, patience=1.0)
+        spec = EnvironmentSpec(f"{serving.url}/environments/guess", num_tasks=4, patience=patient(1.0))
         environments = [opened(spec, row) for row in range(4)]
     waited: list[float] = []
     for environment in environments:
@@ -161,7 +161,7 @@ def test_a_gateway_that_is_gone_for_good_is_waited_for_once(place: Place):
             environment.guess(number=1)
         waited.append(time.monotonic() - began)
         assert environment.score is None
-    # Only the first waits for a whole second.
+    # Only the first waits for that long.
     assert sum(waited[1:]) < waited[0]
     place.disconnect(spec)
 

@@ -153,11 +153,18 @@ def reader_call(template: str) -> str:
     return CallWriter(model).write("place", Reader.RIGHT)[1]
 
 
-@pytest.mark.parametrize("mode", ["stock", "concurrent", "rollout_func"])
+MODES = ("stock", "concurrent", "rollout_func")
+# Where it plays is nothing to the format, and the way of training little: each format once, each way twice or more.
+RUNS = [
+    (template, MODES[number % len(MODES)], "in process")
+    for number, template in enumerate((*TEXTUAL, "qwen3_8", "qwen3_instruct_2507"))
+] + [(TEXTUAL[0], MODES[1], "gateway")]
+OTHER_RUNS = [(template, mode, "in process") for template, own, _ in RUNS[:-1] for mode in MODES if mode != own]
+
+
 @pytest.mark.parametrize(
-    ("template", "place"),
-    # Where it plays is nothing to the format.
-    [(template, "in process") for template in (*TEXTUAL, "qwen3_8", "qwen3_instruct_2507")] + [(TEXTUAL[0], "gateway")],
+    ("template", "mode", "place"),
+    [*RUNS, *(pytest.param(*run, marks=pytest.mark.slow) for run in OTHER_RUNS)],
     indirect=["place"],
 )
 def test_a_model_of_any_family_is_rewarded_for_a_right_call(template: str, mode: str, place: Place, tmp_path: Path):

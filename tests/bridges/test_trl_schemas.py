@@ -211,9 +211,9 @@ def test_ten_times_as_many_tools_take_about_ten_times_as_long():
     ]
 
     def seconds(count: int) -> float:
-        began = time.perf_counter()
+        began = time.process_time()
         tools = tools_as_trl_finds_them(make(listing[:count]))
-        taken = time.perf_counter() - began
+        taken = time.process_time() - began
         assert [tool.__name__ for tool in tools] == [tool["name"] for tool in listing[:count]]
         return taken
 

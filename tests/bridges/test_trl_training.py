@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 from mirror import Guess
+from patience import patient
 from places import Place, gateway
 from tiny_model import Script, calls, config, make_model, make_tokenizer, scripted
 from transformers import PreTrainedTokenizerFast
@@ -264,7 +265,7 @@ class TestFaults:
         first = gateway()
         serving = first.__enter__()
         port = serving.port
-        spec = EnvironmentSpec(f"{serving.url}/environments/guess", indices=[0, 4], patience=20)
+        spec = EnvironmentSpec(f"{serving.url}/environments/guess", indices=[0, 4], patience=patient(20))
         restarted: list[Any] = []
 
         def script(text: str, turn: int) -> str:
@@ -313,15 +314,15 @@ class TestFaults:
         assert_finite(trainer)
 
     def test_episodes_of_the_last_step_make_room_for_those_of_the_next(self, tmp_path: Path):
-        with gateway(limits=Limits(max_episodes=8, wait_seconds=5.0)) as serving:
-            spec = EnvironmentSpec(f"{serving.url}/environments/guess", num_tasks=10, patience=5.0)
+        with gateway(limits=Limits(max_episodes=8, wait_seconds=patient(5.0))) as serving:
+            spec = EnvironmentSpec(f"{serving.url}/environments/guess", num_tasks=10, patience=patient(5.0))
             trainer = train(tmp_path, spec, guess_up_to(0), max_steps=3)
         assert logged(trainer, "envport/lost_episodes") == [0.0, 0.0, 0.0]
 
     def test_a_tool_listing_that_changes(self, tmp_path: Path, caplog: pytest.LogCaptureFixture):
         first = gateway()
         serving = first.__enter__()
-        spec = EnvironmentSpec(f"{serving.url}/environments/guess", indices=[0, 4], patience=20)
+        spec = EnvironmentSpec(f"{serving.url}/environments/guess", indices=[0, 4], patience=patient(20))
         changed: list[Any] = []
 
         def script(text: str, turn: int) -> str:

@@ -16,16 +16,21 @@ NOBODY = "http://127.0.0.1:9"
 @pytest.mark.parametrize(
     "words",
     [
-        ("play", "nope"),
-        ("describe", "nope"),
-        ("stdio", "nope"),
-        ("check", "nope"),
         ("serve", "nope"),
-        ("list", "--url", NOBODY),
         ("open", "nope", "--url", NOBODY),
-        ("attach", "nope", "--url", NOBODY),
         ("bench", "--only", "nope"),
-        ("cluster", "nope"),
+        *(
+            pytest.param(words, marks=pytest.mark.slow)
+            for words in (
+                ("play", "nope"),
+                ("describe", "nope"),
+                ("stdio", "nope"),
+                ("check", "nope"),
+                ("list", "--url", NOBODY),
+                ("attach", "nope", "--url", NOBODY),
+                ("cluster", "nope"),
+            )
+        ),
     ],
     ids=lambda words: words[0],
 )

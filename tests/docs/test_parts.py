@@ -1,4 +1,4 @@
-"""`make test` runs all of its parts, whatever becomes of one, and tells of all at the end."""
+"""`make test` runs all of its parts, whatever becomes of one, tells of all at the end, and runs few failures again."""
 
 from __future__ import annotations
 
@@ -9,34 +9,73 @@ import pytest
 
 PASSES = "def test_of_{}():\n    pass\n"
 FAILS = "def test_of_{}():\n    assert False\n"
+# Each run leaves a line behind.
+FAILS_ONCE = """
+from pathlib import Path
+
+def test_of_{}():
+    runs = Path(__file__).with_suffix(".runs")
+    with runs.open("a") as file:
+        file.write("run\\n")
+    assert runs.read_text() != "run\\n"
+"""
+BROKEN = "import a_module_that_there_is_not\n"
 
 
-@pytest.mark.parametrize(("first", "second", "at_once"), [(FAILS, PASSES, "1"), (PASSES, FAILS, "3")])
-def test_all_parts_run_and_are_told_of(
-    first: str,
-    second: str,
-    at_once: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-):
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # These tests of nothing need no plugins; loading all of them takes most of the time.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p xdist")
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
-    (tmp_path / "test_first.py").write_text(first.format("many"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "at_once", "code", "alone"),
+    [
+        (FAILS, PASSES, "1", 1, ["FAILED alone: test_first.py::test_of_many"]),
+        (PASSES, FAILS_ONCE, "3", 0, ["passed alone: waits/test_waits.py::test_of_one"]),
+    ],
+)
+def test_all_parts_run_and_are_told_of(
+    first: str, second: str, at_once: str, code: int, alone: list[str], folder: Path, capfd: pytest.CaptureFixture[str]
+):
+    (folder / "test_first.py").write_text(first.format("many"))
     for beside, test in (("waits", second.format("one")), ("counts", PASSES.format("another"))):
-        (tmp_path / beside).mkdir()
-        (tmp_path / beside / f"test_{beside}.py").write_text(test)
-    code = parts.main(["--workers", "0", "--at-once", at_once, "--beside", "waits", "counts"])
-    told = capfd.readouterr().out.splitlines()
-    told = told[len(told) - told[::-1].index("") :]
-    assert code == 1
+        (folder / beside).mkdir()
+        (folder / beside / f"test_{beside}.py").write_text(test)
+    assert parts.main(["--at-once", at_once, "--beside", "waits", "counts"]) == code
+    told = last_lines(capfd)
     for part, text, name in (("the others", first, "test_of_many"), ("waits", second, "test_of_one")):
         line = next(line for line in told if line.startswith(f"{part}: "))
-        assert ("FAILED (exit code 1)" in line) == (text == FAILS)
-        assert ("0 passed, 0 skipped, 1 failed" if text == FAILS else "1 passed, 0 skipped, 0 failed") in line
-        assert any(name in line for line in told) == (text == FAILS)
+        assert ("FAILED (exit code 1)" in line) == (text != PASSES)
+        assert ("1 passed, 0 skipped, 0 failed" if text == PASSES else "0 passed, 0 skipped, 1 failed") in line
+        assert any(name in line for line in told) == (text != PASSES)
     assert any(line.startswith("counts: passed") for line in told)
-    assert len(told) == 4
+    assert told[4:] == [f"failed beside the others, {line}" for line in alone]
+
+
+@pytest.mark.parametrize(
+    ("tests", "said"),
+    [
+        # Each of the four would pass the second time.
+        ([FAILS_ONCE] * 4, ["4 tests failed, and no more than 3 are run once more"]),
+        ([FAILS_ONCE, BROKEN], []),
+    ],
+)
+def test_nothing_is_run_again_where_more_than_the_machine_is_wrong(
+    tests: list[str], said: list[str], folder: Path, capfd: pytest.CaptureFixture[str]
+):
+    for number, test in enumerate(tests):
+        (folder / f"test_{number}.py").write_text(test.format(number))
+    assert parts.main([]) == 1
+    told = last_lines(capfd)
+    assert [line for line in told if "once more" in line or "alone" in line] == said
+    assert {file.read_text() for file in folder.glob("*.runs")} <= {"run\n"}
+
+
+def last_lines(capfd: pytest.CaptureFixture[str]) -> list[str]:
+    told = capfd.readouterr().out.splitlines()
+    return told[len(told) - told[::-1].index("") :]

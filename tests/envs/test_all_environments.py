@@ -21,12 +21,12 @@ REFERENCES = [
         if point.module.startswith("envport_envs.") and name not in ("sqlite", "workspace")
     ),
     "catch?rows=2&columns=2",
-    "catch?rows=100&columns=7",
+    pytest.param("catch?rows=100&columns=7", marks=pytest.mark.slow),
     "catch?render=image",
-    "catch?render=both",
+    pytest.param("catch?render=both", marks=pytest.mark.slow),
     "wordle?guesses=1",
     "sudoku?size=4&blanks=6",
-    "sudoku?blanks=55",
+    pytest.param("sudoku?blanks=55", marks=pytest.mark.slow),
     "maze?rows=3&columns=20",
     "maze?rows=3&columns=3&spare=8&render=words",
 ]

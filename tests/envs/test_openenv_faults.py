@@ -18,6 +18,7 @@ from websockets.asyncio.server import ServerConnection
 
 from envport import AsyncClient
 from envport.checker import check_environment
+from envport.clock import ManualClock
 from envport.episodes import Episodes, Limits, OpenRequest
 from envport.errors import AtCapacity, ConfigurationError, EpisodeFailed, InvalidOption
 from envport.registry import EnvironmentDefinition, load
@@ -255,13 +256,16 @@ def test_a_server_of_one_session_is_checked_one_episode_at_a_time(server: Hostil
 
 
 async def test_a_client_that_vanishes_leaves_no_session(server: Hostile) -> None:
-    with running(load(f"openenv:{server.url}", "it"), limits=Limits(idle_seconds=0.5)) as gateway:
+    clock = ManualClock()
+    with running(load(f"openenv:{server.url}", "it"), limits=Limits(idle_seconds=60), clock=clock) as gateway:
         server.sessions = 1
         async with AsyncClient(gateway.url) as client:
             await client.open("it")
             with pytest.raises(AtCapacity, match="takes no further session now") as full:
                 await client.open("it")
             assert full.value.retry_after == 1.0
+        assert server.open == 1
+        await asyncio.to_thread(gateway.run, lambda: clock.advance(61))
         await until(lambda: server.open == 0)
 
 

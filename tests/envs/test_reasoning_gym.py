@@ -151,7 +151,7 @@ HOSTILE = Questions(("boxnet", "binary_matrix", "prime_factorization", "spell_ba
 @pytest.fixture(scope="module")
 def hostile() -> Iterator[str]:
     """A process that scores tasks whose scorers execute the answer, which no reference can name."""
-    with scoring(HOSTILE, seconds=1) as address:
+    with scoring(HOSTILE, seconds=round(patient(1))) as address:
         yield address
 
 

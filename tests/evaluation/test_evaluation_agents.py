@@ -14,6 +14,7 @@ import pytest
 from evaluating import CONTROL, address, evaluate, needs_bubblewrap, result_of, secured
 from harness import RunningGateway
 from inspect_ai.log import EvalLog
+from patience import patient
 from wire import recording
 
 from envport import Environment, Step, Task, tool
@@ -98,7 +99,7 @@ def test_an_agent_that_does_not_play_is_scored_with_a_reason(gateway: RunningGat
 def test_an_agent_that_hangs_is_stopped(gateway: RunningGateway):
     (played,) = Result.of(rogue(gateway, "hang", agent_seconds=1.5)).played
     assert (played.stopped, played.reward) == ("the agent was stopped after 1.5 seconds", 0.0)
-    assert played.seconds < 30
+    assert played.seconds < patient(30)
 
 
 class Fifo:
@@ -117,7 +118,7 @@ class Fifo:
         self.read = self.path.read_bytes()
 
     def wait_for_the_last(self) -> bool:
-        self._thread.join(30)
+        self._thread.join(patient(30))
         return not self._thread.is_alive() and self.read == b"started"
 
 
@@ -127,8 +128,9 @@ class Fifo:
     [
         ("fork", 30.0, True),
         ("fork", 30.0, False),
+        # It has to have started by then.
         ("linger", 1.5, False),
-        ("assassin", 30, True),
+        ("assassin", 30.0, True),
     ],
 )
 def test_no_process_of_an_agent_is_left_behind(
@@ -136,7 +138,7 @@ def test_no_process_of_an_agent_is_left_behind(
 ):
     fifo = Fifo(tmp_path / "fifo")
     reads = {"sandbox": sandbox, "agent_reads": [str(fifo.path)]}
-    result = Result.of(rogue(gateway, mode, str(fifo.path), agent_seconds=seconds, **reads))
+    result = Result.of(rogue(gateway, mode, str(fifo.path), agent_seconds=patient(seconds), **reads))
     assert len(result.played) == 1
     assert fifo.wait_for_the_last()
 

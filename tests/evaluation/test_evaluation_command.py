@@ -14,12 +14,13 @@ from command_line import FRESH, envport_here
 from evaluating import documents
 from inspect_ai.log import read_eval_log
 from lossy import lossy
+from patience import patient
 
 from envport_bridges.evaluation.results import Result
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluate_catch"
 REFERENCE = f"{EXAMPLE / 'policies.py'}:reference"
-SECONDS = 110
+SECONDS = patient(110)
 
 FLAKY = '''
 import os

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from command_line import envport, envport_here
 from evaluating import needs_bubblewrap
+from patience import patient
 
 pytestmark = needs_bubblewrap
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,7 @@ def test_the_example_asserts_its_own_result(tmp_path: Path):
         [sys.executable, str(EXAMPLE / "run.py"), "--num-tasks", "2"],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=patient(110),
         cwd=tmp_path,
         check=False,
     )
@@ -73,18 +74,18 @@ def test_the_page_s_lines_run(line: str, monkeypatch: pytest.MonkeyPatch):
             line.replace("http://127.0.0.1:8000", gateway.url).replace("./examples", f"{ROOT}/examples")
         )
         if words[0] == "envport":
-            done = envport_here(*words[1:], "--num-tasks", "2")
+            done = envport_here(*words[1:], "--num-tasks", "1")
         else:
             # Inspect finds the task by its name, in a process that has imported nothing of envport's.
             done = subprocess.run(
-                [str(BIN / words[0]), *words[1:], "--display", "plain", "--limit", "4"],
+                [str(BIN / words[0]), *words[1:], "--display", "plain", "--limit", "1"],
                 capture_output=True,
                 text=True,
-                timeout=110,
+                timeout=patient(110),
                 env={**os.environ, "ENVPORT_TOKEN": CONTROL},
                 check=False,
             )
-            assert re.search(r"Samples: +([48])/ +\1\b", done.stdout), done.stdout
+            assert re.search(r"Samples: +([12])/ +\1\b", done.stdout), done.stdout
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -23,13 +23,14 @@ if MISSING:
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "evaluate_catch"))
 
-from tiny_server import learn, serving  # noqa: E402
-
 CATCH = "catch?rows=3&columns=3"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # Importing torch takes seconds, also in the process that runs other tests.
+    from tiny_server import learn
+
     folder = tmp_path_factory.mktemp("models") / "tiny"
     with running(load(CATCH)) as gateway:
         learn(folder, gateway.url, "catch")
@@ -38,6 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[str]:
+    from tiny_server import serving
+
     with serving(folder) as url:
         yield url
 

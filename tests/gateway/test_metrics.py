@@ -294,7 +294,7 @@ async def test_processes_of_episodes_are_told_with_their_memory():
         await call(opened[0].mcp_url, "modern", "keep", megabytes=100)
         grown = Scrape(gateway).one("envport_runtime_memory_bytes") - idle.one("envport_runtime_memory_bytes")
         assert 95 * 2**20 < grown < 150 * 2**20
-        sleeping = asyncio.create_task(call(opened[2].mcp_url, "modern", "sleep", seconds=2.0))
+        sleeping = asyncio.create_task(call(opened[2].mcp_url, "modern", "sleep", seconds=patient(2.0)))
         await eventually(gateway, lambda it: it.one("envport_runtime_busy_workers", runtime="process") == 1)
         async with AsyncClient(gateway.url) as control:
             await control.close_episode(opened[1].episode_id)

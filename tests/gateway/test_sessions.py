@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -11,10 +10,10 @@ import httpx2
 import pytest
 from environments import Gate, Tracked
 from harness import Raw, RunningGateway, running
-from patience import patient
 
 from envport import Client
 from envport.access import Access, Principal
+from envport.clock import ManualClock
 from envport.episodes import Limits
 from envport.registry import EnvironmentDefinition
 
@@ -102,13 +101,13 @@ def test_another_principal_s_session_is_not_used_up_by_naming_it(guarded: Runnin
 
 
 def test_a_session_that_has_ended_because_nobody_used_it_is_not_counted():
-    tracked = EnvironmentDefinition("tracked", Tracked)
+    tracked, clock = EnvironmentDefinition("tracked", Tracked), ManualClock()
     with (
-        running(tracked, limits=Limits(idle_seconds=0.2)) as gateway,
+        running(tracked, limits=Limits(idle_seconds=60), clock=clock) as gateway,
         Raw(f"{gateway.url}/environments/tracked/mcp", "legacy") as raw,
     ):
         assert raw.session is not None
-        until = time.monotonic() + patient(30)
-        while "envport_mcp_sessions 0.0" not in httpx2.get(f"{gateway.url}/metrics").text.splitlines():
-            assert time.monotonic() < until
+        for seconds, left in ((50, 1), (50, 0)):
+            gateway.run(lambda seconds=seconds: clock.advance(seconds))
+            assert f"envport_mcp_sessions {left}.0" in httpx2.get(f"{gateway.url}/metrics").text.splitlines()
         assert raw.post("tools/list").status_code == 404

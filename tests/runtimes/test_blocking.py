@@ -47,8 +47,10 @@ class SlowToBegin(Slow):
         return "ready"
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if "blocked the event loop" in record.getMessage()]
+def said(caplog: pytest.LogCaptureFixture, where: str) -> list[str]:
+    """What is said of a place. On a busy machine, others may take long too."""
+    lines = [record.getMessage() for record in caplog.records]
+    return [line for line in lines if "blocked the event loop" in line and f"in {where}." in line]
 
 
 async def test_a_blocking_tool_is_named_once(caplog: pytest.LogCaptureFixture):
@@ -56,18 +58,17 @@ async def test_a_blocking_tool_is_named_once(caplog: pytest.LogCaptureFixture):
         for _ in range(2):
             episode = await open_episode(episodes, "slow")
             await episode.call("block", {})
-        (warning,) = said(caplog)
-        assert warning.startswith("environment slow blocked the event loop, and with it every other episode, for 0.")
-        assert 'in tool \'block\'. Make it async, or set runtime = "thread" or "process".' in warning
+        (warning,) = said(caplog, "tool 'block'")
+        assert warning.startswith("environment slow blocked the event loop, and with it every other episode, for ")
+        assert 's in tool \'block\'. Make it async, or set runtime = "thread" or "process".' in warning
         await episode.call("block_and_refuse", {})
-        assert "in tool 'block_and_refuse'" in said(caplog)[1]
+        assert len(said(caplog, "tool 'block_and_refuse'")) == 1
 
 
 async def test_a_blocking_reset_is_named(caplog: pytest.LogCaptureFixture):
     async with serving(EnvironmentDefinition("slow", SlowToBegin)) as episodes:
         await open_episode(episodes, "slow")
-    (warning,) = said(caplog)
-    assert "in reset()" in warning
+    assert len(said(caplog, "reset()")) == 1
 
 
 @pytest.mark.parametrize(("runtime", "name"), [("inline", "wait"), ("thread", "block"), ("process", "block")])
@@ -76,4 +77,4 @@ async def test_what_does_not_block_the_loop_is_not_named(
 ):
     async with serving(EnvironmentDefinition("slow", Slow), runtime=runtime) as episodes:
         assert (await (await open_episode(episodes, "slow")).call(name, {})).observation.text == "done"
-    assert said(caplog) == []
+    assert said(caplog, f"tool {name!r}") == []

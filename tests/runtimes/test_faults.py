@@ -173,9 +173,9 @@ async def test_an_episode_that_dies_between_two_calls_ends_by_itself():
 async def test_a_fault_while_opening_ends_the_episode(at_reset: str):
     spec = EnvironmentDefinition("faulty", Faulty, {"at_reset": at_reset})
     # A hang takes as long as the limit; an exit has to be seen before it.
-    limit = patient(10.0) if at_reset == "exit" else 3.0
+    limit = patient(10.0 if at_reset == "exit" else 3.0)
     async with serving(spec, reset_seconds=limit) as episodes:
-        with pytest.raises(EpisodeFailed, match="exit code 7" if at_reset == "exit" else "limit of 3 s"):
+        with pytest.raises(EpisodeFailed, match="exit code 7" if at_reset == "exit" else f"limit of {limit:g} s"):
             await open_episode(episodes, "faulty")
         assert episodes.live == 0
 

@@ -95,7 +95,7 @@ async def test_a_call_that_is_running_when_the_time_is_over_is_finished():
     async with serving(TIMED, clock=clock) as episodes:
         episode = await open_episode(episodes, "timed")
         call = asyncio.create_task(episode.call("wait", {}))
-        assert await asyncio.to_thread(Timed.inside.wait, 30)
+        assert await asyncio.to_thread(Timed.inside.wait, patient(30))
         await clock.advance(61)
         assert episode.status == "truncated"
         Timed.held.set()
@@ -118,7 +118,7 @@ async def test_a_thread_past_its_deadline_is_left_behind_and_closes_what_it_had(
         assert (episode.outcome.reason, episode.reward, episodes.live) == ("deadline", None, 0)
         assert not Timed.closed.is_set(), "it was closed while a call was running in it"
         Timed.held.set()
-        assert await asyncio.to_thread(Timed.closed.wait, 30)
+        assert await asyncio.to_thread(Timed.closed.wait, patient(30))
 
 
 async def test_an_environment_is_closed_in_its_process_and_one_that_hangs_is_killed(tmp_path: Path):

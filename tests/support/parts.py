@@ -1,11 +1,15 @@
 """Run the tests in several parts, as many at the same time as a number of processes allows, and tell all results.
 
 What mostly waits, or counts its own processes, or imports much, is a part of its own. The others share the last part.
+A test that failed is run once more when all parts are done, with nothing beside it, and both results are told: what
+fails only on a busy machine is to be mended, but says nothing against the change that is tested.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +23,8 @@ from pathlib import Path
 from patience import factor
 
 OTHERS = "the others"
+# With more, the change is at fault and not the machine.
+MOST_RUN_AGAIN = 3
 
 
 @dataclass(frozen=True)
@@ -39,13 +45,17 @@ class Part:
         """Run it. What it prints is kept, so that it does not get between the lines of another one."""
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            report = Path(folder, "report.xml")
+            report, cache = Path(folder, "report.xml"), Path(folder, "cache")
             command = [sys.executable, "-m", "pytest", "-m", "not slow", f"--junit-xml={report}", *self.words]
+            command += ["-o", f"cache_dir={cache}"]
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
             told = _told(report) if report.exists() else "it did not finish"
+            # pytest's own names of them: those of the report leave out how the file is called.
+            last = cache / "v" / "cache" / "lastfailed"
+            failed = tuple(json.loads(last.read_text("utf-8"))) if done.returncode == 1 and last.exists() else ()
         verdict = "passed" if done.returncode == 0 else f"FAILED (exit code {done.returncode})"
         line = f"{self.name}: {verdict} after {time.monotonic() - began:.0f} s; {told}"
-        return Result(done.returncode == 0, line, done.stdout)
+        return Result(done.returncode == 0, line, done.stdout, failed)
 
 
 @dataclass(frozen=True)
@@ -56,11 +66,13 @@ class Result:
         passed: Whether it passed.
         line: The lines that tell of it.
         output: What it printed.
+        failed: The tests because of which it did not pass. None, if it did not pass for another reason.
     """
 
     passed: bool
     line: str
     output: bytes
+    failed: tuple[str, ...]
 
 
 def run_all(parts: Sequence[Part], at_once: int) -> list[Result]:
@@ -88,6 +100,25 @@ def run_all(parts: Sequence[Part], at_once: int) -> list[Result]:
     return [results[part.name] for part in parts]
 
 
+def run_again(results: Sequence[Result]) -> tuple[bool, list[str]]:
+    """Run the tests that failed once more, one at a time, if they are few and nothing else went wrong.
+
+    Returns:
+        Whether all passes now, and a line about each test.
+    """
+    failed = [test for result in results for test in result.failed]
+    if any(not result.passed and not result.failed for result in results):
+        return False, []
+    if len(failed) > MOST_RUN_AGAIN:
+        return False, [f"{len(failed)} tests failed, and no more than {MOST_RUN_AGAIN} are run once more"]
+    alone = run_all([Part(test, [test], 1) for test in failed], 1) if failed else []
+    lines = [
+        f"failed beside the others, {'passed' if result.passed else 'FAILED'} alone: {test}"
+        for test, result in zip(failed, alone, strict=True)
+    ]
+    return all(result.passed for result in alone), lines
+
+
 def _told(report: Path) -> str:
     counts = {"passed": 0, "skipped": 0, "failed": 0}
     failed: list[str] = []
@@ -105,11 +136,15 @@ def _path_and_number(text: str) -> tuple[str, int]:
     return path, int(number or 1)
 
 
+def _shared_by(processes: int, how: str) -> list[str]:
+    return ["-n", str(processes), "--dist", how] if processes > 1 else []
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run all parts; 0 if all passed."""
+    """Run all parts; 0 if all passed, some of them perhaps the second time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--at-once", type=int, default=5, help="how many processes there may be at the same time")
-    parser.add_argument("--workers", type=int, default=2, help="processes that share what is not named below")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share what is not named below")
     parser.add_argument(
         "--beside",
         nargs="+",
@@ -121,18 +156,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     beside = [_path_and_number(words) for words in chosen.beside]
     # What is measured once they run would be a guess.
     factor(min(chosen.at_once, chosen.workers + sum(number for _, number in beside)))
+    # Otherwise each of hundreds of processes would compile what it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A file's fixtures are made once in each process that runs tests of it.
-    parts = [
-        Part(path, [path, *(["-n", str(number), "--dist", "loadfile"] if number > 1 else [])], number)
-        for path, number in beside
-    ]
+    parts = [Part(path, [path, *_shared_by(number, "loadfile")], number) for path, number in beside]
     ignored = [f"--ignore={path}" for path, _ in beside]
-    shared = [*chosen.paths, "-n", str(chosen.workers), "--dist", "worksteal", *ignored]
-    # They are most of the work.
-    parts.insert(0, Part(OTHERS, shared, max(1, chosen.workers)))
+    # It has the most tests.
+    parts.insert(0, Part(OTHERS, [*chosen.paths, *_shared_by(chosen.workers, "worksteal"), *ignored], chosen.workers))
     results = run_all(parts, chosen.at_once)
-    print("", *(result.line for result in results), sep="\n", flush=True)
-    return 0 if all(result.passed for result in results) else 1
+    passed, lines = run_again(results)
+    print("", *(result.line for result in results), *lines, sep="\n", flush=True)
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

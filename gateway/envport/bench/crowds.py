@@ -74,7 +74,7 @@ class CrowdsPlan:
 
 
 QUICK = CrowdsPlan(
-    held=200, callers=8, seconds=1.0, killed=20, processes=2, idle_seconds=2.0, capacity=4, calls=5, rounds=1
+    held=200, callers=8, seconds=1.0, killed=20, processes=2, idle_seconds=4.0, capacity=4, calls=5, rounds=1
 )
 
 

@@ -60,7 +60,7 @@ class GatewayProfile:
 
 BUILT_IN = {
     "full": BenchTable(),
-    "quick": BenchTable(concurrency=[1, 4], calls=60, rounds=2, opens=40, held=40, grown=40),
+    "quick": BenchTable(concurrency=[4], calls=60, rounds=2, opens=40, held=40, grown=40),
 }
 """The profiles that have names."""
 

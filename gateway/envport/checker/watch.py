@@ -67,6 +67,7 @@ class CheckWatch:
         first: When it is told first.
         every: How often it is told.
         stuck: Called once, in the watch's thread, if the time is over and the step cannot be stopped.
+        clock: Tells the seconds since some start; never goes backwards.
 
     Attributes:
         seconds: How long the check may take; `None` for no limit.
@@ -82,6 +83,7 @@ class CheckWatch:
         first: float = 3.0,
         every: float = 10.0,
         stuck: Callable[[OutOfTime], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ):
         self.seconds = seconds
         self.stage = ""
@@ -90,7 +92,8 @@ class CheckWatch:
         self._first = first
         self._every = every
         self._stuck = stuck
-        self._began = time.monotonic()
+        self._clock = clock
+        self._began = clock()
         self._step = _Step("starting", 0.0)
         self._over = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -109,7 +112,7 @@ class CheckWatch:
     @property
     def elapsed(self) -> float:
         """Seconds since the start."""
-        return time.monotonic() - self._began
+        return self._clock() - self._began
 
     @property
     def step_seconds(self) -> float | None:

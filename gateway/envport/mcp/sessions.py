@@ -7,7 +7,6 @@ are answered without the SDK use their session too, so the unused ones are ended
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-import anyio
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from envport.clock import Clock
 from envport.episodes import Leaving
 
 __all__ = ["Sessions", "refusal"]
@@ -51,9 +50,11 @@ class Sessions:
         most: How many sessions there may be.
         per_principal: How many of them one principal may have.
         idle_seconds: After how many seconds without a request a session is ended.
+        clock: The clock.
     """
 
-    def __init__(self, most: int, per_principal: int, idle_seconds: float):
+    def __init__(self, most: int, per_principal: int, idle_seconds: float, clock: Clock):
+        self._clock = clock
         self._most = most
         self._per_principal = per_principal
         self._idle_seconds = idle_seconds
@@ -69,8 +70,8 @@ class Sessions:
     async def end_unused(self) -> None:
         """End the sessions that are not used, until cancelled."""
         while True:
-            await anyio.sleep(min(_LONGEST_PERIOD, self._idle_seconds / 4))
-            since = time.monotonic() - self._idle_seconds
+            await self._clock.sleep(min(_LONGEST_PERIOD, self._idle_seconds / 4))
+            since = self._clock.monotonic() - self._idle_seconds
             for principal, known in list(self._known.items()):
                 # In the order of their last use, except for those that are in use.
                 unused = [it for it in known.items() if not it[1].requests and it[1].last_used <= since]
@@ -172,7 +173,7 @@ class Sessions:
 
     def _used(self, principal: str, key: bytes, session: _Session) -> None:
         session.requests -= 1
-        session.last_used = time.monotonic()
+        session.last_used = self._clock.monotonic()
         known = self._known.get(principal)
         if known is not None and key in known:
             known.move_to_end(key)
@@ -180,7 +181,7 @@ class Sessions:
     async def _open(self, principal: str, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         # Take the place before anything is awaited, under a name that is no session's.
         key = b"opening %d" % next(self._numbers)
-        session = _Session(app, scope.get("user"), requests=1, last_used=time.monotonic())
+        session = _Session(app, scope.get("user"), requests=1, last_used=self._clock.monotonic())
         self._known.setdefault(principal, OrderedDict[bytes, _Session]())[key] = session
 
         async def note(message: Message) -> None:

@@ -23,6 +23,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from envport.access import Principal
+from envport.clock import Clock, SystemClock
 from envport.definition import EnvironmentDefinition
 from envport.episodes import EpisodeTable, Found
 from envport.errors import UnknownEpisode
@@ -142,9 +143,12 @@ class McpSurface:
         table: The table of episodes.
         changing: Whether environments may be replaced, so that clients are not to keep the listings of their addresses.
         sdk_only: Whether the SDK answers every message, and none is answered directly.
+        clock: The clock of the sessions; the system's if not given.
     """
 
-    def __init__(self, table: EpisodeTable, *, changing: bool = False, sdk_only: bool = False):
+    def __init__(
+        self, table: EpisodeTable, *, changing: bool = False, sdk_only: bool = False, clock: Clock | None = None
+    ):
         self._table = table
         self._sdk_only = sdk_only
         self._changing = changing
@@ -155,7 +159,9 @@ class McpSurface:
         self._served: list[_Served] = []
         self._tasks: TaskGroup | None = None
         limits = table.limits
-        self._sessions = Sessions(limits.max_sessions, limits.max_sessions_per_principal, limits.idle_seconds)
+        self._sessions = Sessions(
+            limits.max_sessions, limits.max_sessions_per_principal, limits.idle_seconds, clock or SystemClock()
+        )
         for spec in table.environments.values():
             self._shared[spec.name] = self._add(spec)
         # Stateless, so that a session that began while the episode was live gets an answer too.
