@@ -107,7 +107,7 @@ class _Look:
 
 async def _looked(address: ServerAddress, splits: list[str] | None) -> _Look:
     filled = address.filled({})
-    async with http_client(address.url, read_seconds=None) as http:
+    async with http_client(address.url) as http:
         look = UpstreamHttp(http, "OpenEnv server", dict(filled.headers), [value for _, value in filled.headers])
         schemas: Any = await look.get("/schema")
         schema: Any = cast("dict[str, Any]", schemas).get("action") if isinstance(schemas, dict) else None

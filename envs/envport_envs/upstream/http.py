@@ -29,6 +29,7 @@ _SHORTEST_HIDDEN = 6
 # A container that a server starts for a session takes minutes.
 _STARTING_SECONDS = 900.0
 _LONGEST_PAUSE = 10.0
+_CONNECT_SECONDS = 30.0
 
 
 class UpstreamHttp:
@@ -97,9 +98,22 @@ class UpstreamHttp:
 
     @asynccontextmanager
     async def answer(
-        self, method: str, path: str, *, json: Any = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+        silent_seconds: float | None = None,
     ) -> AsyncGenerator[httpx2.Response]:
         """The answer to a request, to be read. While the server says that it is still starting, it is asked again.
+
+        Args:
+            method: The HTTP method.
+            path: The path.
+            json: The body.
+            headers: Further headers.
+            silent_seconds: Seconds that may pass without a byte of the answer; `None` for no limit.
 
         Raises:
             ServerFull: The server has no room now.
@@ -108,9 +122,10 @@ class UpstreamHttp:
         """
         backoff = Backoff(_STARTING_SECONDS, first=0.5, longest=_LONGEST_PAUSE)
         url, moves = httpx2.URL(path), 0
+        timeout = httpx2.Timeout(_CONNECT_SECONDS, read=silent_seconds)
         while True:
             sent = {**self.headers, **(headers or {})}
-            async with self.http.stream(method, url, json=json, headers=sent) as response:
+            async with self.http.stream(method, url, json=json, headers=sent, timeout=timeout) as response:
                 if response.status_code in _MOVED and moves < _MOST_MOVES:
                     url, moves = self._moved(response), moves + 1
                     continue
@@ -177,16 +192,15 @@ class UpstreamHttp:
         return self.scrubbed(detail if isinstance(detail, str) else text)[:_MOST_DETAIL].strip()
 
 
-def http_client(url: str, *, read_seconds: float | None) -> httpx2.AsyncClient:
+def http_client(url: str) -> httpx2.AsyncClient:
     """A client for a server.
 
     Args:
         url: The server's URL.
-        read_seconds: Seconds that may pass without a byte of an answer; `None` for no limit.
     """
     # Reading the certificates takes 25 ms.
     verify = _certificates() if url.startswith("https:") else False
-    return httpx2.AsyncClient(base_url=url, verify=verify, timeout=httpx2.Timeout(30.0, read=read_seconds))
+    return httpx2.AsyncClient(base_url=url, verify=verify)
 
 
 @cache
