@@ -101,7 +101,8 @@ class Cut(Response):
     """An answer that breaks off."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers[:0]})
+        headers = [(name, value) for name, value in self.raw_headers if name != b"content-length"]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
         raise ConnectionError
 
@@ -161,9 +162,12 @@ class Hostile:
         name = request.url.path.rpartition("/")[2]
         if name in self.wrong:
             return await self.wrong[name](self, request)
-        return self.usual(name, request, sent)
+        return await self.usual(request)
 
-    def usual(self, name: str, request: Request, sent: Any) -> Response:
+    async def usual(self, request: Request) -> Response:
+        """What the standard has."""
+        name, body = request.url.path.rpartition("/")[2], await request.body()
+        sent = json.loads(body) if body else None
         session = request.headers.get("x-session-id", "")
         if request.url.path in ("/tools", "/splits", "/num_tasks", "/task", "/task_tools", "/prompt", "/call"):
             return RedirectResponse(f"/it{request.url.path}", 308)
@@ -189,12 +193,18 @@ class Hostile:
             "num_tasks": {"num_tasks": 3},
             "prompt": [{"type": "text", "text": "Go."}],
         }
-        if name == "task":
-            pages[name] = {"task": {"number": cast("dict[str, Any]", sent)["index"]}, "env_name": "it"}
+        if name in ("task", "task_range"):
+            given = cast("dict[str, Any]", sent)
+            numbers = range(given.get("start", 0), given.get("stop", 0)) if name == "task_range" else [given["index"]]
+            specs = [{"number": number} for number in numbers]
+            pages |= {"task": {"task": specs[0], "env_name": "it"}, "task_range": {"tasks": specs, "env_name": "it"}}
         return JSONResponse(pages.get(name, {"status": "ok"}))
 
     def __enter__(self) -> Hostile:
-        taken = socket.create_server(("127.0.0.1", 0))
+        # With a named protocol, asyncio does not hold short answers back.
+        taken = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
         self.url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         app = Starlette(routes=[Route("/{path:path}", self.answer, methods=["GET", "POST"])])
         config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
@@ -224,4 +234,6 @@ def gives(response: Response | Callable[[], Response]) -> Behaviour:
 
 
 def status(code: int, detail: str = "no", **headers: str) -> Behaviour:
-    return gives(JSONResponse({"detail": detail}, code, {name.replace("_", "-"): said for name, said in headers.items()}))
+    return gives(
+        JSONResponse({"detail": detail}, code, {name.replace("_", "-"): said for name, said in headers.items()})
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 import socket
 import struct
@@ -60,10 +61,8 @@ class Clock:
         for _ in range(minutes):
             self.ahead += 60
             self.pinged.clear()
-            try:
+            with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.pinged.wait(), 5)
-            except asyncio.TimeoutError:
-                pass
             self.ticked.set()
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -72,7 +71,7 @@ class Clock:
 class Counted(Environment):
     """Environments that are alive are counted, from the constructor on."""
 
-    def __init__(self, task_spec: Any = {}, secrets: dict[str, str] = {}) -> None:
+    def __init__(self, task_spec: Any, secrets: dict[str, str]) -> None:
         super().__init__(task_spec, secrets)
         self.secrets = secrets
         ALIVE.add(id(self))
@@ -96,7 +95,7 @@ class Words(BaseModel):
 class Guess(Counted):
     """Guess a number."""
 
-    def __init__(self, task_spec: Any = {}, secrets: dict[str, str] = {}) -> None:
+    def __init__(self, task_spec: Any, secrets: dict[str, str]) -> None:
         if secrets.get("broken"):
             raise RuntimeError(f"{secrets['broken']} opens nothing")
         super().__init__(task_spec, secrets)
@@ -264,11 +263,14 @@ async def serve() -> None:
         broken.left[when] = times
 
     app.mount("/", broken)
-    taken = socket.socket()
+    # With a named protocol, asyncio does not hold short answers back.
+    taken = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     taken.bind(("127.0.0.1", 0))
     # Whoever connects from now on waits for the server.
     taken.listen()
     print(taken.getsockname()[1], flush=True)
+    # openreward logs every request to standard output, which nobody reads from now on.
+    os.dup2(2, 1)
     await uvicorn.Server(uvicorn.Config(app, log_level="critical")).serve(sockets=[taken])
 
 

@@ -12,7 +12,7 @@ from envport import UpstreamLost
 from envport.backoff import Backoff
 from envport_envs.ors.outputs import shown
 from envport_envs.ors.server import WHAT, OrsServer
-from envport_envs.ors.stream import Stream, StreamBroken, StreamError, new_session_id
+from envport_envs.ors.stream import SESSION, Stream, StreamBroken, StreamError, begin_session
 from envport_envs.ors.tools import Listing, listing_of
 from envport_envs.upstream.faults import BadStatus, CallRaised, ServerFull
 from envport_envs.upstream.http import http_client, parsed
@@ -26,7 +26,6 @@ ResultT = TypeVar("ResultT")
 PING_SECONDS = 10.0
 """Seconds between two pings. Servers forget a session that nobody has asked anything for 900 s."""
 
-_SESSION = "X-Session-ID"
 _MOST_FAILED_PINGS = 5
 _PING_WAIT_SECONDS = 30.0
 _RESUME_SECONDS = 6.0
@@ -70,7 +69,7 @@ class Session:
             ServerFull: The server has no room now.
             UpstreamLost: It cannot be reached, or refuses the session.
         """
-        self._http.headers[_SESSION] = await new_session_id(self._http, self._secrets)
+        await begin_session(self._http, self._secrets)
         named = {"env_name": self._server.environment} if self._server.environment else {}
         await self._told(self._http.post("/create", {**named, **task}, self._secrets))
         self._lost = asyncio.get_running_loop().create_future()
@@ -121,7 +120,7 @@ class Session:
         try:
             if self._keeper is not None:
                 self._keeper.cancel()
-            if _SESSION in self._http.headers:
+            if SESSION in self._http.headers:
                 for path in ("/delete", "/delete_session"):
                     await self._ended(path)
         finally:

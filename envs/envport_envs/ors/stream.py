@@ -12,7 +12,10 @@ import httpx2
 from envport import UpstreamLost
 from envport_envs.upstream.http import MOST_BYTES, UpstreamHttp, parsed
 
-__all__ = ["Stream", "StreamBroken", "StreamError", "new_session_id"]
+__all__ = ["SESSION", "Stream", "StreamBroken", "StreamError", "begin_session"]
+
+SESSION = "X-Session-ID"
+"""The HTTP header that names a session."""
 
 _KIND = "text/event-stream"
 _ACCEPT = {"Accept": _KIND}
@@ -52,8 +55,16 @@ class Stream:
         self._http = http
         self.task_id: str | None = None
 
-    async def read(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> str:
+    async def read(
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None, *, plain: bool = False
+    ) -> str:
         """Send the request, and read the answer.
+
+        Args:
+            path: The path.
+            body: The body.
+            headers: Further headers.
+            plain: Whether the answer may also be plain text.
 
         Raises:
             ServerFull: The server has no room now.
@@ -67,6 +78,8 @@ class Stream:
                 "POST", path, json=dict(body), headers=sent, silent_seconds=_SILENT_SECONDS
             ) as response:
                 if not response.headers.get("Content-Type", "").lower().startswith(_KIND):
+                    if plain:
+                        return await self._http.text(response, path)
                     self._http.unexpected(path, "is no stream of events")
                 return await self._text(path, aiter(httpx2.EventSource(response, MOST_BYTES)))
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
@@ -106,8 +119,8 @@ async def _drained(events: Any) -> None:
                 pass
 
 
-async def new_session_id(http: UpstreamHttp, headers: Mapping[str, str]) -> str:
-    """Ask for the id of a new session.
+async def begin_session(http: UpstreamHttp, headers: Mapping[str, str]) -> None:
+    """Ask for a session, in which all further requests are made.
 
     Args:
         http: The server.
@@ -119,15 +132,22 @@ async def new_session_id(http: UpstreamHttp, headers: Mapping[str, str]) -> str:
     """
     path, stream = "/create_session", Stream(http)
     try:
-        text = await stream.read(path, {}, headers)
+        # The first version of the standard has no stream here.
+        text = await stream.read(path, {}, headers, plain=True)
     except StreamBroken as broken:
         raise http.unreachable(broken) from None
     except StreamError as error:
         http.unexpected(path, f"is the error {str(error)!r}")
-    found: Any = stream.task_id
+    finally:
+        # Also if the rest is missing, so that the session can be ended.
+        _enter(http, stream.task_id)
     with suppress(ValueError):
         said: Any = parsed(text)
-        found = cast("dict[str, Any]", said).get("sid", found) if isinstance(said, dict) else found
-    if not isinstance(found, str) or not found.isascii() or not found.isprintable() or not found.strip():
+        _enter(http, cast("dict[str, Any]", said).get("sid") if isinstance(said, dict) else None)
+    if SESSION not in http.headers:
         raise UpstreamLost(f"the answer of {http.http.base_url} to {path} has no id of a session")
-    return found
+
+
+def _enter(http: UpstreamHttp, session: Any) -> None:
+    if isinstance(session, str) and session.isascii() and session.isprintable() and session.strip():
+        http.headers[SESSION] = session

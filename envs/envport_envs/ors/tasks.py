@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast, overload
@@ -13,7 +13,7 @@ from envport import Task, ToolError, UpstreamLost
 from envport_envs.lazy_tasks import LazyTasks
 from envport_envs.ors.server import WHAT, OrsServer
 from envport_envs.ors.session import Session
-from envport_envs.ors.stream import new_session_id
+from envport_envs.ors.stream import SESSION, begin_session
 from envport_envs.ors.tools import Listing
 from envport_envs.upstream.faults import CallRaised, ServerFull
 from envport_envs.upstream.http import UpstreamHttp, http_client
@@ -24,7 +24,6 @@ __all__ = ["RemoteTasks", "SplitTasks", "created_with", "first_spec", "looking",
 SplitTasks = int | tuple[Any, ...]
 """How many tasks a split has; or what the server says of each, if it does not count them."""
 
-_SESSION = "X-Session-ID"
 _PAGE = 50
 _KEPT = 1_000
 _READ_SECONDS = 120.0
@@ -45,13 +44,14 @@ async def looking(server: OrsServer) -> AsyncGenerator[UpstreamHttp]:
         if not server.deployment:
             yield http
             return
-        http.headers[_SESSION] = await new_session_id(http, {})
         try:
+            await begin_session(http, {})
             yield http
         finally:
-            with suppress(TimeoutError, UpstreamLost, ServerFull):
-                async with asyncio.timeout(_END_SECONDS):
-                    await http.post("/delete_session", {})
+            if SESSION in http.headers:
+                with suppress(TimeoutError, UpstreamLost, ServerFull):
+                    async with asyncio.timeout(_END_SECONDS):
+                        await http.post("/delete_session", {})
 
 
 class RemoteTasks(Sequence[Task]):
@@ -88,9 +88,7 @@ class RemoteTasks(Sequence[Task]):
             return known
         follows = index - 1 in self._known
         stop = min(self._number, index + _PAGE) if follows and not self._own_tools else index + 1
-        # The caller may run an event loop, in which no other can run.
-        with ThreadPoolExecutor(1) as thread:
-            found = thread.submit(lambda: asyncio.run(self._read(index, stop))).result()
+        found = _awaited(lambda: self._read(index, stop))
         self._known |= {task.metadata["index"]: task for task in found}
         while len(self._known) > _KEPT:
             self._known.popitem(last=False)
@@ -112,6 +110,17 @@ class RemoteTasks(Sequence[Task]):
         async with asyncio.timeout(_READ_SECONDS), looking(self._server) as http:
             found = await task_range(http, self._server.base, self._split, start, stop) if stop - start > 1 else None
             return found or [await _spec(self._server, http, self._split, start)]
+
+
+def _awaited(work: Callable[[], Coroutine[Any, Any, list[Task]]]) -> list[Task]:
+    running = None
+    with suppress(RuntimeError):
+        running = asyncio.get_running_loop()
+    if running is None:
+        return asyncio.run(work())
+    # The caller runs an event loop, in which no other can run.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(work())).result()
 
 
 def task_of(split: str, index: int, spec: Any, tools: Listing | None = None) -> Task:

@@ -120,7 +120,7 @@ class UpstreamHttp:
             BadStatus: The status is no success.
             HTTPError: From httpx2: the connection broke.
         """
-        backoff = Backoff(_STARTING_SECONDS, first=0.5, longest=_LONGEST_PAUSE)
+        backoff = Backoff(_STARTING_SECONDS, longest=_LONGEST_PAUSE)
         url, moves = httpx2.URL(path), 0
         timeout = httpx2.Timeout(_CONNECT_SECONDS, read=silent_seconds)
         while True:
@@ -157,7 +157,7 @@ class UpstreamHttp:
     async def _json(self, method: str, path: str, **request: Any) -> Any:
         try:
             async with self.answer(method, path, **request) as response:
-                content = await self._content(response, path)
+                content = await self.text(response, path)
         except BadStatus as bad:
             if bad.status in _NOT_THERE:
                 return None
@@ -169,13 +169,22 @@ class UpstreamHttp:
         except ValueError as error:
             self.unexpected(path, f"is no JSON: {error}")
 
-    async def _content(self, response: httpx2.Response, path: str) -> bytes:
+    async def text(self, response: httpx2.Response, path: str) -> str:
+        """The text of an answer.
+
+        Raises:
+            UpstreamLost: It is too long, or no text.
+            HTTPError: From httpx2: the connection broke.
+        """
         content = bytearray()
         async for part in response.aiter_bytes():
             content += part
             if len(content) > MOST_BYTES:
                 self.unexpected(path, f"has more than {MOST_BYTES // 2**20} MiB")
-        return bytes(content)
+        try:
+            return bytes(content).decode()
+        except UnicodeDecodeError:
+            self.unexpected(path, "is no text in UTF-8")
 
     async def _detail(self, response: httpx2.Response) -> str:
         content = bytearray()
