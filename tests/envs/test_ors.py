@@ -81,9 +81,9 @@ async def test_calls_come_back_whole_and_refused_ones_are_told(server: Released)
         assert (await episode.call("say-it", {"words": " ä\u2028\n"})).observation.text == " ä\u2028\n"
         with pytest.raises(InvalidArguments):
             await episode.call("guess", {"number": 10})
-        # The schema allows it, the server does not.
-        refused = await episode.call("guess", {"number": 2.0})
-        assert not refused.is_error
+        refused = await episode.call("say-it", {"words": "\ud800"})
+        assert refused.is_error
+        assert "lone surrogate" in refused.observation.text
         with pytest.raises(EpisodeFailed) as failed:
             await episode.call("guess", {"number": 0, "note": "boom"})
         assert "dice" not in str(failed.value)
@@ -218,7 +218,7 @@ async def test_secrets_reach_the_session_and_nothing_else(
 ) -> None:
     monkeypatch.setenv("ITS_KEY", "not-for-everybody")
     options: dict[str, Any] = {
-        "secrets": {"ITS_KEY": "{ITS_KEY}", "two": "x{ITS_KEY}"},
+        "session_secrets": {"ITS_KEY": "{ITS_KEY}", "two": "x{ITS_KEY}"},
         "variables": ["ITS_KEY"],
         "splits": ["held-out"],
     }
@@ -240,12 +240,12 @@ async def test_secrets_reach_the_session_and_nothing_else(
         brought = {"ITS_KEY": "of-this-episode"}
         episode = await episodes.open_episode(OpenRequest("it", "me", secrets=brought))
         assert (await episode.call("knock", {})).observation.text == "ITS_KEY=15 two=16"
-    broken = {**options, "secrets": {"broken": "{ITS_KEY}"}, "variables": ["ITS_KEY"]}
+    broken = {**options, "session_secrets": {"broken": "{ITS_KEY}"}, "variables": ["ITS_KEY"]}
     with pytest.raises(ConfigurationError, match=r"\*\*\* opens nothing") as refused:
         load(f"ors:{server.url}", options=broken)
     assert "not-for-everybody" not in str(refused.value)
     with pytest.raises(InvalidOption, match=r"no value for \{OTHER\}"):
-        load(f"ors:{server.url}", options={"secrets": {"a": "{OTHER}"}, "task_tools": True})
+        load(f"ors:{server.url}", options={"session_secrets": {"a": "{OTHER}"}, "task_tools": True})
     assert server.alive() == 0
 
 
@@ -273,7 +273,7 @@ async def test_a_name_of_the_catalogue_is_a_deployment_with_a_key(monkeypatch: p
         assert created.secrets["api_key"]["value"] == "key-of-mine"
         assert "search.openreward.ai" in created.secrets["api_key"]["allowed_domains"]
     with pytest.raises(InvalidOption, match="secret 'mine' needs the hosts"):
-        load("ors:someone/thing", options={"secrets": {"mine": "x"}})
+        load("ors:someone/thing", options={"session_secrets": {"mine": "x"}})
     monkeypatch.delenv("OPENREWARD_API_KEY")
     with pytest.raises(ConfigurationError, match="set the environment variable OPENREWARD_API_KEY"):
         load("ors:someone/thing")
@@ -308,7 +308,7 @@ async def asked_of_the_catalogue(standin: Hostile, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("OPENREWARD_URL", "https://catalogue.example")
     monkeypatch.setenv("OPENREWARD_SESSION_URL", standin.url)
     monkeypatch.setenv("MINE", "hidden-thing")
-    options = {"secrets": {"mine": "{MINE}"}, "variables": ["MINE"], "domains": {"mine": ["a.example"]}}
+    options = {"session_secrets": {"mine": "{MINE}"}, "variables": ["MINE"], "secret_domains": {"mine": ["a.example"]}}
     async with table("Some.One/thing_1", **options) as episodes:
         assert load("ors:Some.One/thing_1", options=options).name == "thing_1"
         episode = await open_episode(episodes, "it", task=1)
@@ -318,8 +318,9 @@ async def asked_of_the_catalogue(standin: Hostile, monkeypatch: pytest.MonkeyPat
     return list(standin.asked)
 
 
-def test_it_passes_the_checker(server: Released) -> None:
-    definition = load(f"ors:{server.url}", options={"splits": ["held-out"]})
+@pytest.mark.parametrize("options", [{"splits": ["held-out"]}, {"environment": "rooms"}])
+def test_it_passes_the_checker(options: dict[str, Any], server: Released) -> None:
+    definition = load(f"ors:{server.url}", options=options)
     report = check_environment(definition, seeds=range(1), steps=3, another_process=False)
     assert [finding for finding in report.findings if finding.level == "error"] == []
     assert server.alive() == 0

@@ -390,7 +390,7 @@ def test_a_server_that_is_none_is_said_at_the_start(server: Hostile) -> None:
     with pytest.raises(InvalidOption, match="ping_seconds"):
         load(f"ors:{server.url}", options={"ping_seconds": 0})
     with pytest.raises(InvalidOption, match="'a', which is none of the secrets"):
-        load(f"ors:{server.url}", options={"domains": {"a": ["b"]}})
+        load(f"ors:{server.url}", options={"secret_domains": {"a": ["b"]}})
 
 
 async def test_many_episodes_play_at_once_without_waiting_for_each_other(server: Hostile) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envport import Environment, Observation, Step, Task, ToolDefinition, ToolError, UpstreamLost
+from envport.tools.writable import why_unwritable
 from envport_envs.ors.outputs import step_of
 from envport_envs.ors.server import WHAT, OrsServer
-from envport_envs.ors.session import PING_SECONDS, Session
+from envport_envs.ors.session import PING_SECONDS, OrsSession
 from envport_envs.ors.tasks import RemoteTasks, SplitTasks, created_with
-from envport_envs.ors.tools import Listing, definitions_of, listing_of
+from envport_envs.ors.tools import OrsListing, definitions_of, listing_of
 from envport_envs.upstream.faults import CallRaised, Exceptions, ServerFull
 
 __all__ = [
@@ -41,7 +42,7 @@ class OrsEnvironment(Environment):
         self,
         server: str,
         at: OrsServer,
-        listing: Listing,
+        listing: OrsListing,
         tasks: Mapping[str, SplitTasks],
         exceptions: Exceptions = "fault",
         ping_seconds: float = PING_SECONDS,
@@ -51,7 +52,7 @@ class OrsEnvironment(Environment):
         self._tasks = tasks
         self._exceptions: Exceptions = exceptions
         self._ping_seconds = ping_seconds
-        self._session: Session | None = None
+        self._session: OrsSession | None = None
 
     def splits(self) -> Mapping[str, Sequence[Task]]:
         """The tasks of the server."""
@@ -64,7 +65,7 @@ class OrsEnvironment(Environment):
     async def reset(self, *, seed: int, task: Task | None) -> Observation:
         """Open a session, and ask for its prompt. The standard has no seeds: the task says everything."""
         created = created_with(task, self._tasks)
-        self._session = session = Session(self._at, self.secrets, self._ping_seconds)
+        self._session = session = OrsSession(self._at, self.secrets, self._ping_seconds)
         try:
             await session.open(created)
             self._require_same(await session.tools(), task)
@@ -76,6 +77,8 @@ class OrsEnvironment(Environment):
         """Call a tool."""
         if self._session is None:
             raise UpstreamLost(f"the session at the {WHAT} has ended")
+        if (why := why_unwritable(arguments)) is not None:
+            raise ToolError(f"The arguments cannot be sent: {why}.")
         try:
             return step_of(await self._session.call(name, arguments))
         except CallRaised as raised:
@@ -92,10 +95,10 @@ class OrsEnvironment(Environment):
     def _split(self, split: str, tasks: SplitTasks) -> Sequence[Task]:
         return RemoteTasks(self._at, split, tasks)
 
-    def _own_tools(self, task: Task | None) -> Listing:
+    def _own_tools(self, task: Task | None) -> OrsListing:
         return self._listing
 
-    def _require_same(self, listing: Listing, task: Task | None) -> None:
+    def _require_same(self, listing: OrsListing, task: Task | None) -> None:
         """Refuse a session whose tools are not those that were told: players are shown those."""
         if listing != self._own_tools(task):
             raise UpstreamLost(
@@ -105,7 +108,7 @@ class OrsEnvironment(Environment):
 
 
 class OrsTaskToolsEnvironment(OrsEnvironment):
-    """The same with tools that depend on the task."""
+    """An environment of an Open Reward Standard server, whose tools depend on the task."""
 
     def tools_for(self, task: Task) -> list[ToolDefinition]:
         """The tools of a task, which were read with it."""
@@ -114,21 +117,21 @@ class OrsTaskToolsEnvironment(OrsEnvironment):
     def _split(self, split: str, tasks: SplitTasks) -> Sequence[Task]:
         return RemoteTasks(self._at, split, tasks, own_tools=True)
 
-    def _own_tools(self, task: Task | None) -> Listing:
+    def _own_tools(self, task: Task | None) -> OrsListing:
         try:
-            return listing_of({"tools": task.metadata.get("tools") if task is not None else None})
+            return listing_of({"tools": task.metadata.get("task_tools") if task is not None else None})
         except UpstreamLost:
             named = "" if task is None else f"The task {task.id!r} names no tools: "
             raise ToolError(f"{named}give the index of a task of a split.") from None
 
 
 class OrsLastRewardEnvironment(OrsEnvironment):
-    """The same with the last reward as that of the episode."""
+    """An environment of an Open Reward Standard server, whose last reward is that of the episode."""
 
     reward = "last"
 
 
 class OrsTaskToolsLastRewardEnvironment(OrsTaskToolsEnvironment):
-    """The same with tools that depend on the task, and the last reward as that of the episode."""
+    """An environment whose tools depend on the task, and whose last reward is that of the episode."""
 
     reward = "last"

@@ -20,7 +20,7 @@ from envport_envs.ors.environment import (
 from envport_envs.ors.server import WHAT, OrsServer
 from envport_envs.ors.session import PING_SECONDS
 from envport_envs.ors.tasks import SplitTasks, first_spec, looking, tools_of_task
-from envport_envs.ors.tools import Listing, listing_of
+from envport_envs.ors.tools import OrsListing, listing_of
 from envport_envs.upstream.address import environment_name
 from envport_envs.upstream.faults import CallRaised, Exceptions, ServerFull
 from envport_envs.upstream.http import UpstreamHttp
@@ -47,8 +47,8 @@ async def ors(
     task_tools: bool | None = None,
     reward: Literal["sum", "last"] = "sum",
     exceptions: Exceptions = "fault",
-    secrets: dict[str, str] | None = None,
-    domains: dict[str, list[str]] | None = None,
+    session_secrets: dict[str, str] | None = None,
+    secret_domains: dict[str, list[str]] | None = None,
     headers: dict[str, str] | None = None,
     variables: list[str] | None = None,
     ping_seconds: float = PING_SECONDS,
@@ -64,9 +64,9 @@ async def ors(
         reward: Whether the episode's reward is the sum of the tools' rewards or the last one.
         exceptions: What it is if a tool raises an exception: `fault`, which ends the episode as a fault of the
             environment; or `refusal`, whose text the player reads, and the episode goes on.
-        secrets: Secrets of each session by name. `{NAME}` stands for a secret of the episode, or for one of
+        session_secrets: Secrets of each session by name. `{NAME}` stands for a secret of the episode, or for one of
             `variables`.
-        domains: The hosts that each of these secrets may be sent to, by its name. The catalogue needs them.
+        secret_domains: The hosts that each of these secrets may be sent to, by its name. The catalogue needs them.
         headers: HTTP headers, with the same placeholders.
         variables: Names of environment variables that placeholders may name.
         ping_seconds: Seconds between two pings, which keep a session alive.
@@ -77,8 +77,10 @@ async def ors(
     """
     if not ping_seconds > 0:
         raise InvalidOption(f"the option ping_seconds is {ping_seconds:g}; allowed: a number above 0")
-    hosts = {name: tuple(allowed) for name, allowed in (domains or {}).items()}
-    server = OrsServer.parse(rest, headers or {}, tuple(variables or ()), environment or "", secrets or {}, hosts)
+    hosts = {name: tuple(allowed) for name, allowed in (secret_domains or {}).items()}
+    server = OrsServer.parse(
+        rest, headers or {}, tuple(variables or ()), environment or "", session_secrets or {}, hosts
+    )
     try:
         with anyio.fail_after(_LOOK_SECONDS):
             look = await _looked(server, splits, task_tools)
@@ -108,7 +110,7 @@ class _Look:
 
     server: OrsServer
     name: str
-    listing: Listing
+    listing: OrsListing
     tasks: dict[str, SplitTasks]
     task_tools: bool
 
@@ -158,7 +160,7 @@ async def _tasks(http: UpstreamHttp, base: str, split: str) -> SplitTasks:
     return tuple(await all_tasks(http, base, split)) if number is None else number
 
 
-async def _has_task_tools(server: OrsServer, specs: Sequence[Any], listing: Listing) -> bool:
+async def _has_task_tools(server: OrsServer, specs: Sequence[Any], listing: OrsListing) -> bool:
     try:
         server.session_headers({})
     except InvalidOption:

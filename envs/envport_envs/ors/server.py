@@ -67,13 +67,13 @@ class OrsServer:
             InvalidOption: It names no server, or a secret is not given as it has to be.
         """
         if unknown := [name for name in domains if name not in secrets]:
-            raise InvalidOption(f"the option domains names {unknown[0]!r}, which is none of the secrets")
+            raise InvalidOption(f"the option secret_domains names {unknown[0]!r}, which is none of the secrets")
         if _NAME.fullmatch(text) is None:
             address = ServerAddress.parse("ors", text)
             return cls(ServerAddress(address.url, tuple(headers.items()), variables), "", environment, secrets, domains)
         if without := [name for name in secrets if name not in domains]:
             raise InvalidOption(
-                f"the secret {without[0]!r} needs the hosts that it may be sent to, in the option domains: the "
+                f"the secret {without[0]!r} needs the hosts that it may be sent to, in the option secret_domains: the "
                 "catalogue lets environments send secrets nowhere else"
             )
         root = os.environ.get("OPENREWARD_URL") or _CATALOGUE

@@ -13,11 +13,11 @@ from envport.backoff import Backoff
 from envport_envs.ors.outputs import shown
 from envport_envs.ors.server import WHAT, OrsServer
 from envport_envs.ors.stream import SESSION, Stream, StreamBroken, StreamError, begin_session
-from envport_envs.ors.tools import Listing, listing_of
+from envport_envs.ors.tools import OrsListing, listing_of
 from envport_envs.upstream.faults import BadStatus, CallRaised, ServerFull
 from envport_envs.upstream.http import http_client, parsed
 
-__all__ = ["PING_SECONDS", "Session"]
+__all__ = ["PING_SECONDS", "OrsSession"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _RAISED = 500
 _END_SECONDS = 5.0
 
 
-class Session:
+class OrsSession:
     """A session. Call `close` whatever has become of `open`.
 
     Args:
@@ -75,7 +75,7 @@ class Session:
         self._lost = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep_alive(self._lost))
 
-    async def tools(self) -> Listing:
+    async def tools(self) -> OrsListing:
         """The tools of the session's task.
 
         Raises:
@@ -194,9 +194,10 @@ class Session:
                 raise UpstreamLost(self._lost.result())
             return task.result()
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+            if not task.done():
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
 
     async def _keep_alive(self, lost: asyncio.Future[str]) -> None:
         failed, why = 0, ""

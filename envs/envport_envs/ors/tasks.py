@@ -12,9 +12,9 @@ from typing import Any, cast, overload
 from envport import Task, ToolError, UpstreamLost
 from envport_envs.lazy_tasks import LazyTasks
 from envport_envs.ors.server import WHAT, OrsServer
-from envport_envs.ors.session import Session
+from envport_envs.ors.session import OrsSession
 from envport_envs.ors.stream import SESSION, begin_session
-from envport_envs.ors.tools import Listing
+from envport_envs.ors.tools import OrsListing
 from envport_envs.upstream.faults import CallRaised, ServerFull
 from envport_envs.upstream.http import UpstreamHttp, http_client
 from envport_envs.upstream.task_api import task_range
@@ -123,7 +123,7 @@ def _awaited(work: Callable[[], Coroutine[Any, Any, list[Task]]]) -> list[Task]:
         return thread.submit(lambda: asyncio.run(work())).result()
 
 
-def task_of(split: str, index: int, spec: Any, tools: Listing | None = None) -> Task:
+def task_of(split: str, index: int, spec: Any, tools: OrsListing | None = None) -> Task:
     """A task as trainers and scorers get it.
 
     Args:
@@ -132,7 +132,7 @@ def task_of(split: str, index: int, spec: Any, tools: Listing | None = None) -> 
         spec: What the server says of it.
         tools: Its tools, if tasks have tools of their own.
     """
-    own = {} if tools is None else {"tools": tools}
+    own = {} if tools is None else {"task_tools": tools}
     return Task(id=f"{split}/{index}", metadata={"split": split, "index": index, "spec": spec, **own})
 
 
@@ -157,7 +157,7 @@ def created_with(task: Task | None, splits: Mapping[str, SplitTasks]) -> dict[st
     return {"task_spec": cast("Any", spec)} if isinstance(spec, dict) else {"split": split, "index": index}
 
 
-async def tools_of_task(server: OrsServer, created: Mapping[str, Any]) -> Listing:
+async def tools_of_task(server: OrsServer, created: Mapping[str, Any]) -> OrsListing:
     """The tools of a task, which only a session of it has. The session is ended at once.
 
     Raises:
@@ -166,7 +166,7 @@ async def tools_of_task(server: OrsServer, created: Mapping[str, Any]) -> Listin
         ServerFull: The server has no room now.
         UpstreamLost: It has failed.
     """
-    session = Session(server, {})
+    session = OrsSession(server, {})
     try:
         async with asyncio.timeout(_READ_SECONDS):
             await session.open(created)

@@ -8,15 +8,15 @@ from typing import Any, cast
 from envport import ToolDefinition, UpstreamLost
 from envport_envs.ors.server import WHAT
 
-__all__ = ["Listing", "definitions_of", "listing_of"]
+__all__ = ["OrsListing", "definitions_of", "listing_of"]
 
-Listing = list[dict[str, Any]]
+OrsListing = list[dict[str, Any]]
 """Tools as plain data: `name`, `description` and `input_schema`."""
 
 _NOTHING: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def listing_of(answer: Any) -> Listing:
+def listing_of(answer: Any) -> OrsListing:
     """The tools in an answer to `/tools` or `/task_tools`, with the terminal tool last, if there is one.
 
     The standard hides the terminal tool from models: whoever runs them calls it with the last thing that the model
