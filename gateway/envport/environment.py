@@ -193,6 +193,8 @@ class Environment:
         runtime: How the environment is run, unless the gateway's settings override it: `inline` (cheap and never
             blocking, or async), `thread` (may block), or `process` (one process for each episode, for code that may use
             much CPU time, crash, hang or leak memory).
+        remote_tasks: Whether reading a task of `splits()` may wait for another system, such as a server. The gateway
+            then reads tasks in a thread. `tools_for` has to be quick all the same.
         own_thread: Whether all sync methods of an instance, from the constructor to `close`, run in one thread that no
             other episode uses, as connections of sqlite and Playwright's sync API need it. For `thread` only; in a
             process of its own, it is always so.
@@ -239,6 +241,7 @@ class Environment:
     stalling: str | None = None
     runtime: ClassVar[RuntimeKind] = "inline"
     sandbox: ClassVar[bool] = False
+    remote_tasks: ClassVar[bool] = False
     own_thread: ClassVar[bool] = False
     sandbox_paths: ClassVar[Sequence[str | os.PathLike[str]]] = ()
     sandbox_variables: ClassVar[Sequence[str]] = ()

@@ -50,6 +50,7 @@ def test_every_reference_of_the_page_can_be_loaded(scheme: str) -> None:
         ("browsergym", "browsergym"),
         ("mcp", "mcp_servers"),
         ("openenv", "openenv"),
+        ("ors", "ors"),
     ],
 )
 def test_the_table_has_the_options_of_the_scheme(scheme: str, folder: str) -> None:

@@ -56,4 +56,4 @@ def test_the_page_has_what_comes_with_envport():
     assert "fails" not in page
     # The others need files or a server of the user.
     listed = {entry.reference.partition(":")[0] for entry in catalogue.ENTRIES if ":" in entry.reference}
-    assert listed == schemes().keys() - {"mcp", "harbor", "openenv"}
+    assert listed == schemes().keys() - {"mcp", "harbor", "openenv", "ors"}

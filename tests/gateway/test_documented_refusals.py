@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from environments import Stubborn, Tasked, Tracked
+from environments import Elsewhere, Stubborn, Tasked, Tracked
 from harness import RunningGateway, running
 
 from envport.access import Access, Principal
@@ -31,7 +31,7 @@ def served() -> Iterator[RunningGateway]:
     tokens = [
         (hashlib.sha256(token.encode()).digest(), Principal("me", scopes)) for token, scopes in principals.items()
     ]  # type: ignore[arg-type]
-    environments = {"tracked": Tracked, "tasked": Tasked, "stubborn": Stubborn}
+    environments = {"tracked": Tracked, "tasked": Tasked, "stubborn": Stubborn, "elsewhere": Elsewhere}
     specs = [EnvironmentDefinition(name, cls) for name, cls in environments.items()]
     with running(*specs, access=Access(tokens), limits=Limits(max_episodes=1, wait_seconds=0)) as gateway:
         yield gateway
@@ -54,9 +54,11 @@ class Refusals:
     def routes(self) -> list[tuple[str, str]]:
         return [(method, path) for path, operations in self.paths.items() for method in operations]
 
-    def provoke(self, status: int, method: str, path: str, *, of: str = "ep_unknown", **request: Any) -> None:
+    def provoke(
+        self, status: int, method: str, path: str, *, of: str = "ep_unknown", name: str = "nowhere", **request: Any
+    ) -> None:
         """Send a request that is refused with this status."""
-        address = path.replace("{episode_id}", of).replace("{name}", "nowhere")
+        address = path.replace("{episode_id}", of).replace("{name}", name)
         answer = self.http.request(method, address, **request)
         assert answer.status_code == status, (method, path, answer.text)
         documented = self.paths[path][method]["responses"]
@@ -84,6 +86,7 @@ def test_every_refusal_is_documented_and_every_documented_refusal_is_given(serve
             refusals.provoke(404, method, path)
     episode, reset = "/episodes", "/episodes/{episode_id}/reset"
     refusals.provoke(422, "get", "/environments/{name}/tasks", params={"offset": -1})
+    refusals.provoke(502, "get", "/environments/{name}/tasks", name="elsewhere")
     refusals.provoke(422, "get", episode, params={"label": "no value"})
     refusals.provoke(404, "post", episode, json={"environment": "nowhere"})
     refusals.provoke(422, "post", episode, json={"environment": "tracked", "seed": "x"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import anyio
@@ -11,7 +12,7 @@ import anyio.lowlevel
 from patience import patient
 from pydantic import BaseModel, Field
 
-from envport import Environment, Progress, Step, Task, TaskSource, ToolError, tool
+from envport import Environment, Progress, Step, Task, TaskSource, ToolError, UpstreamLost, tool
 
 SECRET = "hunter2-lies-in-the-traceback"
 
@@ -82,6 +83,25 @@ class Stubborn(Environment):
     @tool
     def nothing(self) -> None:
         """Do nothing."""
+
+
+class Elsewhere(Stubborn):
+    """Its tasks are on a server that is down."""
+
+    remote_tasks = True
+
+    def splits(self) -> Mapping[str, Sequence[Task]]:
+        return {"train": Down()}
+
+
+class Down(Sequence[Task]):
+    """One task that cannot be read."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: Any) -> Any:
+        raise UpstreamLost("the server is down")
 
 
 class Short(Environment):

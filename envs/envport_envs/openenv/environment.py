@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from envport import Environment, Step, Task, ToolDefinition, ToolError, UpstreamLost
-from envport.errors import AtCapacity
 from envport_envs.openenv.actions import ActionTool
-from envport_envs.openenv.address import ServerAddress
 from envport_envs.openenv.observations import StepAnswer, refusal, shown, tool_result
-from envport_envs.openenv.session import ServerFull, Session, StepRaised
+from envport_envs.openenv.session import Session
 from envport_envs.openenv.tasks import Specs, Tasks, chosen
+from envport_envs.upstream.address import ServerAddress
+from envport_envs.upstream.faults import CallRaised, Exceptions, ServerFull
 
-__all__ = ["Exceptions", "OpenEnvEnvironment", "listed"]
-
-Exceptions = Literal["fault", "refusal"]
+__all__ = ["OpenEnvEnvironment", "listed"]
 
 _SEEDS = 2**31
-_RETRY_SECONDS = 1.0
 
 
 class OpenEnvEnvironment(Environment):
@@ -87,9 +84,7 @@ class OpenEnvEnvironment(Environment):
         try:
             self._session = await Session.open(self._address.filled(self.secrets))
         except ServerFull as full:
-            raise AtCapacity(
-                f"The OpenEnv server takes no further session now: {full}", _RETRY_SECONDS, limit="environment"
-            ) from None
+            raise full.refusal("OpenEnv server") from None
         if self._listing is not None:
             self._require_same(await listed(self._session))
         answer = StepAnswer.of(await self._session.ask("reset", arguments))
@@ -123,7 +118,7 @@ class OpenEnvEnvironment(Environment):
             raise UpstreamLost("the OpenEnv server's session has ended")
         try:
             return StepAnswer.of(await self._session.ask("step", action))
-        except StepRaised as raised:
+        except CallRaised as raised:
             if self._exceptions == "refusal":
                 raise ToolError(str(raised)) from None
             raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from envport import Observation, ToolError, UpstreamLost
 from envport.blocks import image_block
 from envport.errors import MissingExtra
+from envport_envs.upstream.faults import reward_of
 
 __all__ = ["StepAnswer", "refusal", "shown", "tool_result"]
 
@@ -57,11 +57,9 @@ class StepAnswer:
             raise UpstreamLost("the OpenEnv server's answer has no observation")
         if not isinstance(done, bool):
             raise UpstreamLost(f"the OpenEnv server's answer has {done!r} as 'done', which is neither true nor false")
-        if reward is not None and (not isinstance(reward, int | float) or not _is_finite(reward)):
-            raise UpstreamLost(f"the OpenEnv server's answer has {reward!r} as reward, which is no number")
         return cls(
             cast("dict[str, Any]", observation),
-            None if reward is None else float(reward),
+            reward_of(reward, "OpenEnv server"),
             done,
             cast("dict[str, Any]", metadata),
         )
@@ -128,13 +126,6 @@ def refusal(result: Any) -> ToolError:
         return ToolError("The call failed.", content=result)
     left = Observation(content=tuple(more), structured_content=result.structured_content)
     return ToolError(first["text"], content=left if more or left.structured_content is not None else None)
-
-
-def _is_finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:
-        return False
 
 
 def _without_pictures(value: Any, pictures: list[Any], shape: Any = None) -> Any:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import anyio
-import httpx2
 
 from envport import ToolError, UpstreamLost
 from envport.errors import ConfigurationError, InvalidOption
 from envport.registry import EnvironmentDefinition
 from envport_envs.openenv.actions import ActionTools
-from envport_envs.openenv.address import HttpLook, ServerAddress
-from envport_envs.openenv.environment import Exceptions, OpenEnvEnvironment, listed
-from envport_envs.openenv.session import ServerFull, Session, StepRaised
+from envport_envs.openenv.environment import OpenEnvEnvironment, listed
+from envport_envs.openenv.session import Session
 from envport_envs.openenv.tasks import Specs, read_specs
+from envport_envs.upstream.address import ServerAddress, environment_name
+from envport_envs.upstream.faults import CallRaised, Exceptions, ServerFull
+from envport_envs.upstream.http import UpstreamHttp, http_client
 
 __all__ = ["openenv"]
 
@@ -54,7 +53,7 @@ async def openenv(
         InvalidOption: The URL or an option is wrong.
     """
     given = tuple((headers or {}).items())
-    address = replace(ServerAddress.parse(rest), headers=given, variables=tuple(variables or ()))
+    address = replace(ServerAddress.parse("openenv", rest), headers=given, variables=tuple(variables or ()))
     if taken := [name for name in _OURS if name in (arguments or {})]:
         raise InvalidOption(f"the option arguments names {taken[0]!r}, which each episode has from its task and seed")
     try:
@@ -64,6 +63,12 @@ async def openenv(
         raise ConfigurationError(
             f"the OpenEnv server {address.url} did not answer within {_LOOK_SECONDS:g} s"
         ) from None
+    except ServerFull as full:
+        raise ConfigurationError(
+            f"the OpenEnv server {address.url} takes no further session now, and one is needed to look at it: {full}"
+        ) from None
+    except (UpstreamLost, ToolError, CallRaised) as error:
+        raise ConfigurationError(f"{address.url}: {error}") from None
     shown: dict[str, Any] = {"server": address.url}
     shown |= {"arguments": arguments} if arguments else {}
     shown |= {"hidden": hidden} if hidden else {}
@@ -102,8 +107,8 @@ class _Look:
 
 async def _looked(address: ServerAddress, splits: list[str] | None) -> _Look:
     filled = address.filled({})
-    async with httpx2.AsyncClient(base_url=address.url, headers=dict(filled.headers), timeout=_LOOK_SECONDS) as http:
-        look = HttpLook(http)
+    async with http_client(address.url) as http:
+        look = UpstreamHttp(http, "OpenEnv server", dict(filled.headers), [value for _, value in filled.headers])
         schemas: Any = await look.get("/schema")
         schema: Any = cast("dict[str, Any]", schemas).get("action") if isinstance(schemas, dict) else None
         if not isinstance(schema, dict):
@@ -112,19 +117,13 @@ async def _looked(address: ServerAddress, splits: list[str] | None) -> _Look:
         said = cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
         specs = await read_specs(look, splits)
     actions = ActionTools.of(cast("dict[str, Any]", schema))
-    try:
-        listing, sessions = await _session_look(filled, actions)
-    except ServerFull as full:
-        raise ConfigurationError(
-            f"the OpenEnv server {address.url} takes no further session now, and one is needed to look at it: {full}"
-        ) from None
-    except (UpstreamLost, ToolError, StepRaised) as error:
-        raise ConfigurationError(f"{address.url}: {error}") from None
+    listing, sessions = await _session_look(filled, actions)
     if listing is not None and actions.has_tools is None:
         actions = replace(actions, tools=())
     if not listing and not actions.tools:
         raise ConfigurationError(f"the OpenEnv server {address.url} has no tools")
-    return _Look(_name(said), str(said.get("description") or ""), actions, listing, specs, sessions)
+    name = environment_name(str(said.get("name") or ""), _FALLBACK_NAME)
+    return _Look(name, str(said.get("description") or ""), actions, listing, specs, sessions)
 
 
 async def _session_look(address: ServerAddress, actions: ActionTools) -> tuple[list[dict[str, Any]] | None, int | None]:
@@ -148,10 +147,5 @@ async def _session_look(address: ServerAddress, actions: ActionTools) -> tuple[l
 async def _tried(session: Session) -> list[dict[str, Any]] | None:
     try:
         return await listed(session) or None
-    except (ToolError, StepRaised):
+    except (ToolError, CallRaised):
         return None
-
-
-def _name(said: Mapping[str, Any]) -> str:
-    plain = re.sub("[^A-Za-z0-9._-]+", "-", str(said.get("name") or "")).strip("-._")
-    return plain[:64] or _FALLBACK_NAME

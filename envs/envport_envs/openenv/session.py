@@ -13,34 +13,18 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from envport import ToolError, UpstreamLost
-from envport_envs.openenv.address import ServerAddress, parsed
+from envport_envs.upstream.address import ServerAddress
+from envport_envs.upstream.faults import CallRaised, ServerFull
+from envport_envs.upstream.http import MOST_BYTES, parsed
 
-__all__ = ["ServerFull", "Session", "StepRaised"]
+__all__ = ["Session"]
 
 Request = Literal["reset", "step"]
 
 _OPEN_SECONDS, _END_SECONDS, _CLOSE_SECONDS = 30.0, 3.0, 1.0
-_MOST_BYTES = 64 * 2**20
 _PING_SECONDS = 20.0
 _QUICK: int | None = getattr(socket, "TCP_QUICKACK", None)
 _FULL_STATUSES = (429, 503)
-
-
-class ServerFull(Exception):
-    """The server takes no further session now.
-
-    Args:
-        message: What the server said.
-        most: How many sessions it takes, if it said so.
-    """
-
-    def __init__(self, message: str, most: int | None = None):
-        super().__init__(message)
-        self.most = most
-
-
-class StepRaised(Exception):
-    """The environment raised an exception in `reset` or `step`. The session goes on."""
 
 
 class Session:
@@ -70,11 +54,11 @@ class Session:
         """
         try:
             connected = await connect(
-                address.socket_url,
+                f"ws{address.url.removeprefix('http')}/ws",
                 additional_headers=dict(address.headers),
                 open_timeout=_OPEN_SECONDS,
                 close_timeout=_CLOSE_SECONDS,
-                max_size=_MOST_BYTES,
+                max_size=MOST_BYTES,
                 compression=None,
                 ping_interval=_PING_SECONDS,
                 # A server whose environment computes for a minute answers no ping meanwhile.
@@ -118,7 +102,7 @@ class Session:
 
         Raises:
             ToolError: The server refused the action.
-            StepRaised: The environment raised an exception.
+            CallRaised: The environment raised an exception.
             UpstreamLost: The session is lost, or the answer is none.
         """
         self._waiting = True
@@ -199,7 +183,7 @@ def _lost(data: Mapping[str, Any]) -> NoReturn:
 
 def _refused(request: Request, data: Mapping[str, Any]) -> NoReturn:
     if data["code"] == "EXECUTION_ERROR":
-        raise StepRaised(_message_of(data))
+        raise CallRaised(_message_of(data))
     if request != "step":
         _lost(data)
     raise ToolError(f"The action was refused: {_wrong(data.get('errors')) or _message_of(data)}")

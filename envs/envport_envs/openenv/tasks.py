@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from envport import Task, ToolError
 from envport.errors import InvalidOption
-from envport_envs.openenv.address import HttpLook
+from envport_envs.upstream.http import UpstreamHttp
+from envport_envs.upstream.task_api import all_tasks, chosen_splits, number_of_tasks, split_names, task_range
 
 __all__ = ["Specs", "Tasks", "chosen", "read_specs"]
 
@@ -63,30 +64,25 @@ def chosen(task: Task | None, specs: Specs) -> dict[str, Any]:
     return {"split": split, "index": index}
 
 
-async def read_specs(look: HttpLook, splits: Sequence[str] | None) -> Specs:
+async def read_specs(http: UpstreamHttp, splits: Sequence[str] | None) -> Specs:
     """Read what a server says of its tasks; nothing from one without a task API.
 
     Args:
-        look: Asks the server.
+        http: Asks the server.
         splits: The splits to read; all if not given.
 
     Raises:
-        ConfigurationError: Its answers are not those of the task API.
+        UpstreamLost: Its answers are not those of the task API.
         InvalidOption: It has no such split, or too many tasks.
     """
-    names: Any = await look.get("/list_environments")
+    names: Any = await http.get("/list_environments")
     if not isinstance(names, list) or not names:
         return _none(splits)
     base = f"/{cast('list[Any]', names)[0]}"
-    listed: Any = await look.get(f"{base}/splits")
-    if listed is None:
+    known = await split_names(http, base)
+    if known is None:
         return _none(splits)
-    if not isinstance(listed, list):
-        look.unexpected(f"{base}/splits", "is no list")
-    known = [_split_name(look, base, split) for split in cast("list[Any]", listed)]
-    if unknown := [name for name in splits or () if name not in known]:
-        raise InvalidOption(f"the OpenEnv server has no split {unknown[0]!r}; its splits are: {', '.join(known)}")
-    return {name: await _specs(look, base, name) for name in (known if splits is None else splits)}
+    return {name: await _specs(http, base, name) for name in chosen_splits(known, splits, "OpenEnv server")}
 
 
 def _none(splits: Sequence[str] | None) -> Specs:
@@ -95,17 +91,10 @@ def _none(splits: Sequence[str] | None) -> Specs:
     return {}
 
 
-def _split_name(look: HttpLook, base: str, split: Any) -> str:
-    name: Any = cast("dict[str, Any]", split).get("name") if isinstance(split, dict) else None
-    if not isinstance(name, str) or not name:
-        look.unexpected(f"{base}/splits", f"has {split!r} as a split")
-    return name
-
-
-async def _specs(look: HttpLook, base: str, split: str) -> tuple[Any, ...]:
-    number = _item(await look.post(f"{base}/num_tasks", {"split": split}), "num_tasks")
-    if type(number) is not int or number < 0:
-        look.unexpected(f"{base}/num_tasks", "has no number of tasks")
+async def _specs(http: UpstreamHttp, base: str, split: str) -> tuple[Any, ...]:
+    number = await number_of_tasks(http, base, split)
+    if number is None:
+        http.unexpected(f"{base}/num_tasks", "has no number of tasks")
     if number > _MOST_TASKS:
         raise InvalidOption(
             f"the split {split!r} of the OpenEnv server has {number} tasks, and at most {_MOST_TASKS} can be served: "
@@ -113,16 +102,12 @@ async def _specs(look: HttpLook, base: str, split: str) -> tuple[Any, ...]:
         )
     found: list[Any] = []
     while len(found) < number:
-        wanted = {"split": split, "start": len(found), "stop": min(number, len(found) + _PAGE)}
-        page = _item(await look.post(f"{base}/task_range", wanted), "tasks")
-        if page is None and not found:
+        page = await task_range(http, base, split, len(found), min(number, len(found) + _PAGE))
+        if page is None:
             # An environment may list its tasks without ranges.
-            page = _item(await look.post(f"{base}/tasks", {"split": split}), "tasks")
-        if not isinstance(page, list) or not page or len(found) + len(cast("list[Any]", page)) > number:
-            look.unexpected(f"{base}/tasks", f"has not the {number} tasks of the split {split!r}")
-        found += cast("list[Any]", page)
+            found = await all_tasks(http, base, split)
+            break
+        found += page
+    if len(found) != number:
+        http.unexpected(f"{base}/tasks", f"has not the {number} tasks of the split {split!r}")
     return tuple(found)
-
-
-def _item(answer: Any, key: str) -> Any:
-    return cast("dict[str, Any]", answer).get(key) if isinstance(answer, dict) else None

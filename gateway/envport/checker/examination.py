@@ -7,6 +7,7 @@ import io
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, cast
@@ -206,7 +207,7 @@ class _Examination:
         return tasks
 
     def _check_task_tools(self, spec: EnvironmentDefinition, tasks: Sequence[Task], report: CheckReport) -> None:
-        another = EnvironmentDefinition(spec.name, spec.cls, spec.options)
+        another = replace(spec)
         checked = dict(spec.tools)
         for task in tasks:
             self._watch.begin(f"reading the tools of task {task.id!r}")

@@ -8,6 +8,7 @@ import anyio.lowlevel
 
 from envport.definition import EnvironmentDefinition
 from envport.episodes.limits import Limits
+from envport.episodes.requests import reading
 from envport.types import EnvironmentInfo, EpisodeLimits, Split, TaskPage
 
 __all__ = ["environment_info", "task_page"]
@@ -67,9 +68,11 @@ async def task_page(spec: EnvironmentDefinition, split: str, offset: int, limit:
         UnknownTask: There is no such split.
         InvalidEnvironment: The environment cannot tell the tools of a task.
         InvalidRequest: The environment refuses one of the tasks.
+        EpisodeFailed: The system that the tasks come from has failed.
     """
     total = spec.num_tasks(split)
-    tasks = [spec.task(split, index) for index in range(offset, min(offset + limit, total))]
+    indices = range(offset, min(offset + limit, total))
+    tasks = await reading(spec, lambda: [spec.task(split, index) for index in indices])
     fingerprints: list[str] = []
     listings: dict[str, list[dict[str, Any]]] = {}
     for task in tasks if spec.tools_vary else ():

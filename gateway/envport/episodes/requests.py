@@ -5,21 +5,26 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from types import NoneType
+from typing import TypeVar
 
+import anyio
+import anyio.to_thread
 from pydantic import ValidationError
 
 from envport.definition import EnvironmentDefinition
-from envport.errors import EpisodeFailed, InvalidEnvironment, InvalidRequest
+from envport.errors import EpisodeFailed, InvalidEnvironment, InvalidRequest, UpstreamLost
 from envport.tools.toolset import Toolset
 from envport.types import Choice, Task
 
-__all__ = ["MAX_LABEL", "MAX_LABELS", "EpisodeStart", "OpenRequest", "resolve", "resolve_reset"]
+__all__ = ["MAX_LABEL", "MAX_LABELS", "EpisodeStart", "OpenRequest", "reading", "resolve", "resolve_reset"]
 
 logger = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
 
 MAX_LABELS = 16
 """The most labels of an episode."""
@@ -116,6 +121,31 @@ def _check_names(what: str, given: Mapping[str, str], most: int, longest: int) -
             )
         if type(value) is not str or not 1 <= len(value) <= longest:
             raise InvalidRequest(f"{what} {name!r} has to be text of 1 to {longest} characters")
+
+
+async def reading(spec: EnvironmentDefinition, work: Callable[[], ResultT]) -> ResultT:
+    """The result of work that reads tasks of an environment. In a thread, if tasks come from another system.
+
+    Args:
+        spec: The environment.
+        work: The work.
+
+    Raises:
+        EpisodeFailed: The other system has failed.
+    """
+    if not spec.cls.remote_tasks:
+        return work()
+    try:
+        # With a limiter of its own: a system that hangs must not keep other work from its threads.
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+    except UpstreamLost as lost:
+        logger.error("environment %s: a task could not be read", spec.name, exc_info=lost)
+        raise EpisodeFailed(
+            "The task could not be read, because what the environment stands on has failed. This is a fault of the "
+            "infrastructure, not of your call. Try again.",
+            "infrastructure",
+            "upstream",
+        ) from None
 
 
 def resolve(spec: EnvironmentDefinition, choice: Choice) -> EpisodeStart:

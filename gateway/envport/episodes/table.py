@@ -25,7 +25,7 @@ from envport.episodes.episode import Episode
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation, Readiness
-from envport.episodes.requests import OpenRequest, resolve, resolve_reset
+from envport.episodes.requests import OpenRequest, reading, resolve, resolve_reset
 from envport.episodes.states import GONE
 from envport.episodes.versions import Versions
 from envport.episodes.watched import EpisodeObserver, Unobserved
@@ -192,7 +192,7 @@ class Episodes:
         """The same as `open`, for a caller in this process that plays the episode itself."""
         spec = self.environment(request.environment)
         request = request.checked(spec)
-        start = resolve(spec, request.choice)
+        start = await reading(spec, partial(resolve, spec, request.choice))
         await self._admission.acquire(request.principal, spec.name, wait=request.wait)
         if not self._versions.is_current(spec):
             # It was replaced while this request waited.
@@ -286,7 +286,7 @@ class Episodes:
         episode = self._playable(found.handle, found.principal)
         if not self._versions.is_current(episode.spec):
             raise InvalidRequest("This environment has changed since the episode was opened: open a new episode.")
-        start = resolve_reset(episode.spec, episode.start, choice)
+        start = await reading(episode.spec, partial(resolve_reset, episode.spec, episode.start, choice))
         try:
             await episode.reset(start, self._readmit)
             if episode.status in GONE:

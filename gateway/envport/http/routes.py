@@ -150,7 +150,11 @@ async def describe_environment(name: str, request: Request, plane: Plane) -> Env
     return plane.describe(request, plane.table.environment(name))
 
 
-@router.get("/environments/{name}/tasks", tags=["environments"], responses=refusals(UnknownEnvironment, InvalidRequest))
+@router.get(
+    "/environments/{name}/tasks",
+    tags=["environments"],
+    responses=refusals(UnknownEnvironment, InvalidRequest, EpisodeFailed),
+)
 async def list_tasks(
     name: str,
     plane: Plane,

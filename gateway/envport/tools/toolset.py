@@ -122,10 +122,12 @@ class _Recent(Generic[ValueT]):
         self._values: OrderedDict[Hashable, ValueT] = OrderedDict()
 
     def get(self, key: Hashable) -> ValueT | None:
-        if key not in self._values:
+        try:
+            self._values.move_to_end(key)
+            return self._values[key]
+        except KeyError:
+            # Another thread may have dropped it in between.
             return None
-        self._values.move_to_end(key)
-        return self._values[key]
 
     def keep(self, key: Hashable, value: ValueT) -> ValueT:
         self._values[key] = value

@@ -1,0 +1,1 @@
+"""What adapters to foreign environment servers share: addresses, requests, tasks and faults."""
