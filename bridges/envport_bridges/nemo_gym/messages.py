@@ -18,6 +18,7 @@ from envport.tools.toolset import Toolset
 
 __all__ = [
     "RESERVED",
+    "ModelRequest",
     "RowChoice",
     "SeedRequest",
     "VerifyRequest",
@@ -29,7 +30,7 @@ __all__ = [
     "shown_text",
 ]
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
+RequestT = TypeVar("RequestT", bound=BaseModel)
 
 RESERVED = frozenset({"seed_session", "verify", "aggregate_metrics", "reverify_mode", "mcp", "ng-rollout"})
 """Paths of the protocol, which no tool can have."""
@@ -65,10 +66,22 @@ class _Metadata(BaseModel):
     envport: RowChoice
 
 
+class _RowTool(BaseModel):
+    type: Literal["function"]
+    name: str
+    parameters: dict[str, Any] | None = None
+
+
+class ModelRequest(BaseModel):
+    """What the model is asked with, as far as this server reads it."""
+
+    tools: list[_RowTool] | None = None
+
+
 class SeedRequest(BaseModel):
     """A row, which begins a session. Fields of others are ignored."""
 
-    responses_create_params: dict[str, Any]
+    responses_create_params: ModelRequest
     verifier_metadata: _Metadata
 
 
@@ -97,7 +110,7 @@ def read_object(body: bytes, what: str) -> dict[str, Any]:
     return cast("dict[str, Any]", read)
 
 
-def fields_of(model: type[ModelT], body: Mapping[str, Any]) -> ModelT:
+def fields_of(model: type[RequestT], body: Mapping[str, Any]) -> RequestT:
     """The fields of a request's body that this server reads.
 
     Raises:
@@ -129,7 +142,7 @@ def function_tools(listing: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
     ]
 
 
-def refuse_foreign_tools(params: Mapping[str, Any], tools: Toolset) -> None:
+def refuse_foreign_tools(params: ModelRequest, tools: Toolset) -> None:
     """Check that the tools of a row, if it has some, can be called at this server, and are those of the episode.
 
     Args:
@@ -140,19 +153,14 @@ def refuse_foreign_tools(params: Mapping[str, Any], tools: Toolset) -> None:
         InvalidRequest: One of them cannot be called, or has another schema.
     """
     known = {tool["name"]: tool["inputSchema"] for tool in tools.listing}
-    given: Any = params.get("tools") or []
-    for it in cast("list[Any]", given if isinstance(given, list) else [given]):
-        tool = cast("Mapping[str, Any]", it) if isinstance(it, Mapping) else {}
-        if tool.get("type") != "function":
-            raise InvalidRequest("responses_create_params.tools has to be a list of tools of type 'function'")
-        name = tool.get("name")
-        if name in RESERVED:
+    for tool in params.tools or ():
+        if tool.name in RESERVED:
             raise InvalidRequest(
-                f"the tool {name!r} cannot be called by POST, because the protocol has that path: make the rows "
+                f"the tool {tool.name!r} cannot be called by POST, because the protocol has that path: make the rows "
                 "--without-tools, and play over MCP"
             )
-        if name not in known or tool.get("parameters") != known[name]:
-            raise InvalidRequest(f"the row's tool {name!r} is not one of this task's tools: make the rows again")
+        if tool.name not in known or tool.parameters != known[tool.name]:
+            raise InvalidRequest(f"the row's tool {tool.name!r} is not one of this task's tools: make the rows again")
 
 
 def input_content(blocks: Sequence[ContentBlock]) -> str | list[dict[str, Any]]:
