@@ -197,10 +197,8 @@ class Gateway:
 
     def _meant(self, path: str, headers: Mapping[str, str]) -> tuple[MountedSurface | None, Endpoint | None]:
         """The surface or the MCP endpoint that a request is for."""
-        if (claimed := self._surfaces.of_session(headers.get("cookie"))) is not None:
-            return claimed, None
         episode = headers.get("envport-episode")
-        surface = self._surfaces.at(path)
+        surface = self._surfaces.at(path, headers.get("cookie"))
         if surface is None:
             return None, Endpoint.of(path, episode)
         if episode is not None and surface.has_mcp_at(path):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import Literal, Protocol, cast
 
@@ -166,7 +166,7 @@ class MountedSurface:
         mint: Makes tokens of single episodes, if the gateway needs tokens.
     """
 
-    app: ASGIApp
+    app: SurfaceApp
     root: str
     environment: str | None = None
     mint: _Mint | None = None
@@ -181,7 +181,7 @@ class MountedSurface:
         }
         if self.environment is not None:
             inner[_ENVIRONMENT_KEY] = self.environment
-        await self.app(inner, receive, send)
+        await self.app.app(inner, receive, send)
 
     def has_mcp_at(self, path: str) -> bool:
         """Whether a path is where clients of the surface look for the MCP address of an episode."""
@@ -225,9 +225,7 @@ class MountedSurfaces:
         self._mint: _Mint | None = access.mint if access is not None and access.required else None
         self._apps = _made(factories, _TAKEN, table)
         self._of_environments = _made(of_environments, _TAKEN_OF_ENVIRONMENTS, table)
-        made = _app(root(table)) if root is not None else None
-        self._root = _limited(made) if made is not None else None
-        self._root_cookie = made.session_cookie if made is not None else None
+        self._root = _limited(root(table)) if root is not None else None
         # The empty one is the page at `/`.
         self._below_root = frozenset({"", _DESCRIPTION, *_TAKEN, *self._apps})
         if root is not None and (hidden := [name for name in table.environments if name in self._below_root]):
@@ -236,19 +234,22 @@ class MountedSurfaces:
                 f"another name, as NAME={hidden[0]}"
             )
 
-    def of_session(self, cookies: str | None) -> MountedSurface | None:
-        """The surface at the root, if a request bears the cookie of one of its sessions.
+    def at(self, path: str, cookies: str | None = None) -> MountedSurface | None:
+        """The surface that serves a path.
 
         Args:
-            cookies: The header `Cookie`.
+            path: The path.
+            cookies: The header `Cookie`. The cookie of a session at the root makes every path the root's, except that
+                of the same protocol's surface of an environment.
         """
-        if self._root is None or self._root_cookie is None or cookies is None:
-            return None
-        named = self._root_cookie in cookie_parser(cookies)
-        return MountedSurface(self._root, "", mint=self._mint) if named else None
+        found = self._below(path)
+        cookie = self._root.session_cookie if self._root is not None else None
+        if self._root is None or cookie is None or cookies is None or cookie not in cookie_parser(cookies):
+            return found
+        same = found is not None and found.app.session_cookie == cookie
+        return found if same else MountedSurface(self._root, "", mint=self._mint)
 
-    def at(self, path: str) -> MountedSurface | None:
-        """The surface that serves a path."""
+    def _below(self, path: str) -> MountedSurface | None:
         first, _, rest = path[1:].partition("/")
         if first == "environments":
             environment, _, rest = rest.partition("/")
@@ -264,19 +265,16 @@ class MountedSurfaces:
         return MountedSurface(self._root, "", mint=self._mint)
 
 
-def _app(made: ASGIApp | SurfaceApp) -> SurfaceApp:
-    return made if isinstance(made, SurfaceApp) else SurfaceApp(made)
+def _limited(made: ASGIApp | SurfaceApp) -> SurfaceApp:
+    surface = made if isinstance(made, SurfaceApp) else SurfaceApp(made)
+    return replace(surface, app=RequestBodyLimitMiddleware(surface.app, surface.max_body))
 
 
-def _limited(made: SurfaceApp) -> ASGIApp:
-    return RequestBodyLimitMiddleware(made.app, made.max_body)
-
-
-def _made(factories: Mapping[str, SurfaceFactory], taken: frozenset[str], table: EpisodeTable) -> dict[str, ASGIApp]:
+def _made(factories: Mapping[str, SurfaceFactory], taken: frozenset[str], table: EpisodeTable) -> dict[str, SurfaceApp]:
     for name in factories:
         if not _NAME.fullmatch(name) or name in taken:
             raise ConfigurationError(
                 f"{name!r} cannot name a surface: use lower-case letters, digits, '_' and '-', and none of "
                 f"{', '.join(sorted(taken))}"
             )
-    return {name: _limited(_app(make(table))) for name, make in factories.items()}
+    return {name: _limited(make(table)) for name, make in factories.items()}

@@ -6,6 +6,7 @@ The protocol is that of NeMo Gym 0.4 and 0.5.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, Field, ValidationError
@@ -134,7 +135,8 @@ def function_tools(listing: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
             "type": "function",
             "name": tool["name"],
             "description": tool.get("description") or "",
-            "parameters": tool["inputSchema"],
+            # The listing is shared, and a row is its maker's.
+            "parameters": deepcopy(tool["inputSchema"]),
             # The strict mode allows a part of JSON Schema only.
             "strict": False,
         }

@@ -31,7 +31,7 @@ from envport_bridges.nemo_gym.messages import (
     shown_text,
 )
 from envport_bridges.nemo_gym.metrics import AggregateRequest, aggregate
-from envport_bridges.nemo_gym.session import COOKIE, NemoGymSession
+from envport_bridges.nemo_gym.session import COOKIE, NemoGymSession, SessionCookies, set_cookie
 
 __all__ = ["MAX_TRAJECTORY", "nemo_gym_root_surface", "nemo_gym_surface"]
 
@@ -82,7 +82,7 @@ class _Server:
             ],
             exception_handlers={EnvportError: _refused, Exception: _broken},
         )
-        return SurfaceApp(_WithoutRolloutPrefix(app), MAX_TRAJECTORY, COOKIE)
+        return SurfaceApp(_WithoutRolloutPrefix(SessionCookies(app)), MAX_TRAJECTORY, COOKIE)
 
     async def _seed(self, request: Request) -> Response:
         if COOKIE in request.cookies:
@@ -101,9 +101,11 @@ class _Server:
         asked = OpenRequest(spec.name, principal, Choice(start.split, task, start.seed), labels=choice.labels)
         undo = partial(self._undo, principal)
         opening = await while_connected(request.receive, partial(self._table.open, asked), undo)
-        answer = JSONResponse({"mcp": _mcp(request.scope, opening), "episode_id": opening.handle, "seed": opening.seed})
-        NemoGymSession.begun(opening.handle, choice).mark(answer)
-        return answer
+        begun = NemoGymSession.begun(opening.handle, choice)
+        return JSONResponse(
+            {"mcp": _mcp(request.scope, opening), "episode_id": opening.handle, "seed": opening.seed},
+            headers={"Set-Cookie": set_cookie(begun.cookie)},
+        )
 
     async def _undo(self, principal: str, opening: Opening) -> None:
         await self._table.close(opening.handle, principal)
@@ -112,11 +114,9 @@ class _Server:
         """Call a tool. The answer is text, because agents show it to their model as it is."""
         session = NemoGymSession.of(request.cookies)
         try:
-            answer = await self._called(request, session)
+            return await self._called(request, session)
         except EnvportError as error:
-            answer = PlainTextResponse(str(error), (await error_answer(request, error)).status_code)
-        session.mark(answer)
-        return answer
+            return PlainTextResponse(str(error), (await error_answer(request, error)).status_code)
 
     async def _called(self, request: Request, session: NemoGymSession) -> Response:
         found = self._table.find(session.handle, surface_principal(request.scope).name)
@@ -128,13 +128,8 @@ class _Server:
         return PlainTextResponse(shown_text(result.observation.content), status)
 
     async def _verify(self, request: Request) -> Response:
-        session = NemoGymSession.of(request.cookies)
-        try:
-            answer = Response(to_json(await self._verified(request, session)), media_type=_JSON)
-        except EnvportError as error:
-            answer = await error_answer(request, error)
-        session.mark(answer)
-        return answer
+        verified = await self._verified(request, NemoGymSession.of(request.cookies))
+        return Response(to_json(verified), media_type=_JSON)
 
     async def _verified(self, request: Request, session: NemoGymSession) -> dict[str, Any]:
         row = read_object(await request.body(), "a row with its response")

@@ -7,13 +7,16 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.cookies import SimpleCookie
 
-from starlette.responses import Response
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from envport.errors import InvalidRequest, UnknownEpisode
 from envport_bridges.nemo_gym.messages import RowChoice
 
-__all__ = ["COOKIE", "NemoGymSession"]
+__all__ = ["COOKIE", "NemoGymSession", "SessionCookies", "set_cookie"]
 
 COOKIE = "envport-nemo-gym"
 """Name of the cookie."""
@@ -64,13 +67,41 @@ class NemoGymSession:
         if not hmac.compare_digest(self.row, _digest(choice)):
             raise InvalidRequest("verifier_metadata.envport has to be that of the row that this session was begun for")
 
-    def mark(self, response: Response) -> None:
-        """Set the cookie in an answer.
+    @property
+    def cookie(self) -> str:
+        """The value of its cookie."""
+        return f"{self.handle}.{self.row}"
 
-        Every answer needs it, because agents send the cookies of the last one. They also send the cookie through
-        servers of their own, so its path is `/`.
-        """
-        response.set_cookie(COOKIE, f"{self.handle}.{self.row}", path="/", httponly=True, samesite="strict")
+
+class SessionCookies:
+    """Sets the cookie of a session in every answer to a request that bears it, also in refusals.
+
+    Agents send the cookies of the last answer, and no others.
+
+    Args:
+        app: What answers.
+    """
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        cookie = HTTPConnection(scope).cookies.get(COOKIE)
+
+        async def send_with_cookie(message: Message) -> None:
+            if cookie is not None and message["type"] == "http.response.start":
+                MutableHeaders(scope=message).append("set-cookie", set_cookie(cookie))
+            await send(message)
+
+        await self._app(scope, receive, send_with_cookie)
+
+
+def set_cookie(value: str) -> str:
+    """The header that sets the cookie of a session. Agents also send it to servers of their own: its path is `/`."""
+    made: SimpleCookie = SimpleCookie({COOKIE: value})
+    made[COOKIE].update({"path": "/", "httponly": True, "samesite": "strict"})
+    return made[COOKIE].OutputString()
 
 
 def _digest(choice: RowChoice) -> str:
