@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.cookies import SimpleCookie
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
@@ -22,6 +22,7 @@ COOKIE = "envport-nemo-gym"
 """Name of the cookie."""
 
 _DIGEST_BYTES = 16
+_VALUE = re.compile(r"[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class SessionCookies:
         cookie = HTTPConnection(scope).cookies.get(COOKIE)
 
         async def send_with_cookie(message: Message) -> None:
-            if cookie is not None and message["type"] == "http.response.start":
+            if cookie is not None and _VALUE.fullmatch(cookie) and message["type"] == "http.response.start":
                 MutableHeaders(scope=message).append("set-cookie", set_cookie(cookie))
             await send(message)
 
@@ -99,9 +100,7 @@ class SessionCookies:
 
 def set_cookie(value: str) -> str:
     """The header that sets the cookie of a session. Agents also send it to servers of their own: its path is `/`."""
-    made: SimpleCookie = SimpleCookie({COOKIE: value})
-    made[COOKIE].update({"path": "/", "httponly": True, "samesite": "strict"})
-    return made[COOKIE].OutputString()
+    return f"{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict"
 
 
 def _digest(choice: RowChoice) -> str:
