@@ -226,9 +226,8 @@ class MountedSurfaces:
         self._apps = _made(factories, _TAKEN, table)
         self._of_environments = _made(of_environments, _TAKEN_OF_ENVIRONMENTS, table)
         self._root = _limited(root(table)) if root is not None else None
-        # The empty one is the page at `/`.
-        self._below_root = frozenset({"", _DESCRIPTION, *_TAKEN, *self._apps})
-        if root is not None and (hidden := [name for name in table.environments if name in self._below_root]):
+        self._not_root_s = frozenset({_DESCRIPTION, *_TAKEN, *self._apps})
+        if root is not None and (hidden := [name for name in table.environments if name in self._not_root_s]):
             raise ConfigurationError(
                 f"environment {hidden[0]!r} cannot be served at the root, where /{hidden[0]} is taken: serve it under "
                 f"another name, as NAME={hidden[0]}"
@@ -260,7 +259,8 @@ class MountedSurfaces:
             return MountedSurface(app, f"/environments/{environment}/{name}", environment, self._mint)
         if (app := self._apps.get(first)) is not None:
             return MountedSurface(app, f"/{first}", mint=self._mint)
-        if self._root is None or first in self._below_root:
+        # The page at `/` is the gateway's.
+        if self._root is None or path == "/" or first in self._not_root_s:
             return None
         return MountedSurface(self._root, "", mint=self._mint)
 

@@ -103,6 +103,8 @@ class _Server:
                 Route("/create_session", _create_session, methods=["POST"]),
                 Route("/create", self._create, methods=["POST"]),
                 Route("/ping", self._ping, methods=["POST"]),
+                # So the client writes it if its URL ends with a slash.
+                Route("//ping", self._ping, methods=["POST"]),
                 Route("/delete", self._delete, methods=["POST"]),
                 Route("/delete_session", self._delete, methods=["POST"]),
                 *(Route(f"/{name}", serve, methods=[method]) for name, serve, method in of_environment),
@@ -237,7 +239,8 @@ def _secrets(request: Request) -> dict[str, str]:
         given = {name: entry["value"] for name, entry in cast("Mapping[str, Any]", read).items()}
     except (binascii.Error, ValueError, AttributeError, KeyError, TypeError):
         raise OrsError(400, "X-Secrets has to be base64 of a JSON object: the value of each secret by name") from None
-    keys = ("", request.headers.get("x-api-key"), request.headers.get("authorization", "").partition(" ")[2])
+    # They are empty if it has none.
+    keys = (request.headers.get("x-api-key", ""), request.headers.get("authorization", "").partition(" ")[2])
     return {name: value for name, value in given.items() if value not in keys}
 
 

@@ -17,7 +17,7 @@ from envport.errors import EnvportError, EpisodeOver, InvalidArguments, UnknownT
 from envport_bridges.endings import finish_unless_lost
 from envport_bridges.ors.arguments import without_unmeant_nulls
 from envport_bridges.ors.messages import ors_blocks, output, refusal, tools_answer
-from envport_bridges.ors.stream import Answer
+from envport_bridges.ors.stream import CallAnswer
 
 __all__ = ["OrsSession", "terminal_tool"]
 
@@ -47,7 +47,7 @@ class OrsSession:
         self._listing = opening.tools.listing
         self._schemas: dict[str, Mapping[str, Any]] = {tool["name"]: tool["inputSchema"] for tool in self._listing}
         self._terminal = terminal_tool(self._schemas)
-        self._calls: dict[str, asyncio.Task[Answer]] = {}
+        self._calls: dict[str, asyncio.Task[CallAnswer]] = {}
         self._rewarded = False
 
     @property
@@ -99,7 +99,7 @@ class OrsSession:
         call.add_done_callback(lambda _: loop.call_later(_KEPT_SECONDS, partial(self._calls.pop, task_id, None)))
         return task_id
 
-    def begun(self, task_id: str) -> asyncio.Task[Answer] | None:
+    def begun(self, task_id: str) -> asyncio.Task[CallAnswer] | None:
         """The call of that id; `None` if there is none, or it was answered a minute ago."""
         return self._calls.get(task_id)
 
@@ -107,17 +107,17 @@ class OrsSession:
         """Close the episode."""
         await self._table.close(self._found.handle, self._found.principal)
 
-    async def _answer(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
+    async def _answer(self, tool: str, arguments: Mapping[str, Any]) -> CallAnswer:
         try:
             told = await self._played(tool, arguments)
         except EnvportError as error:
             fields = error_fields(error)
             owner = f" (fault: {fields['fault']})" if "fault" in fields else ""
-            return Answer(f"{error}{owner}", failed=True)
+            return CallAnswer(f"{error}{owner}", failed=True)
         except Exception:
             logger.exception("a call of %r broke the ORS surface", tool)
-            return Answer("the gateway broke; its log says more", failed=True)
-        return Answer(to_json(told).decode())
+            return CallAnswer("the gateway broke; its log says more", failed=True)
+        return CallAnswer(to_json(told).decode())
 
     async def _played(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if tool == self._terminal:
@@ -136,24 +136,29 @@ class OrsSession:
         metadata = _metadata(result)
         if result.outcome is None:
             return output(result.observation.content, metadata, None, finished=False)
-        self._rewarded = True
         metadata["outcome"] = result.outcome.reason
-        return output(result.observation.content, metadata, await self._reward(), finished=True)
+        return output(result.observation.content, metadata, await self._reward_once(), finished=True)
 
     async def _over(self, message: str) -> dict[str, Any]:
         """The answer to a call after the end. If a limit ended the episode between two calls, it has the reward."""
         if self._rewarded:
             return refusal("episode_finished", message)
-        self._rewarded = True
-        return output([text_block(message)], {}, await self._reward(), finished=True)
+        return output([text_block(message)], {}, await self._reward_once(), finished=True)
 
     async def _finished_by_trainer(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if arguments:
             return refusal("input_validation", f"{self._terminal} takes no arguments")
         return await self._over("The episode is over.")
 
-    async def _reward(self) -> float:
-        """The reward of the episode. An end without any reward counts as 0, as in training with our own bridge."""
+    async def _reward_once(self) -> float | None:
+        """The reward of the episode, for the first answer after its end, and `None` for another one.
+
+        An end without any reward counts as 0, as in training with our own bridge.
+        """
+        # A call that waited for the one that ended the episode may be answered before that one.
+        if self._rewarded:
+            return None
+        self._rewarded = True
         return (await finish_unless_lost(self._table, self._found)).reward or 0.0
 
 

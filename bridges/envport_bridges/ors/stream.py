@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-__all__ = ["SSE_HEADERS", "Answer", "answer_events", "sse"]
+__all__ = ["SSE_HEADERS", "CallAnswer", "answer_events", "sse"]
 
 SSE_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Headers of a stream, so that no proxy holds it back."""
@@ -18,7 +18,7 @@ _BEAT = b": still running\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallAnswer:
     """The answer to a call.
 
     Attributes:
@@ -36,7 +36,7 @@ def sse(event: str, data: str) -> bytes:
     return f"event: {event}\r\n{lines}\r\n".encode()
 
 
-async def answer_events(task_id: str, call: asyncio.Task[Answer]) -> AsyncIterator[bytes]:
+async def answer_events(task_id: str, call: asyncio.Task[CallAnswer]) -> AsyncIterator[bytes]:
     """The events that answer a call: its id, and its answer when it is there. The call goes on if nobody listens.
 
     Args:
