@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import socket
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx2
 import pytest
@@ -73,6 +76,22 @@ class Doomed(Environment):
         if self.seed == 14:
             raise RuntimeError("the secret cause")
         return 2.0
+
+
+class Slow(Environment):
+    """Begins when a test lets it."""
+
+    entered: ClassVar[threading.Event]
+    opened: ClassVar[threading.Event]
+    runtime = "thread"
+
+    def reset(self, *, seed: int, task: Task | None) -> None:
+        type(self).entered.set()
+        assert type(self).opened.wait(patient(30))
+
+    @tool
+    def nothing(self) -> None:
+        """Do nothing."""
 
 
 class Judge(Environment):
@@ -395,6 +414,21 @@ def test_at_capacity_it_says_when_to_try_again_and_a_client_that_vanishes_gives_
         verified = gone.verify(row(seed=1)).json()
         assert (verified["outcome"], verified["reward"]) == ("expired", 0.0)
         agent(gateway, "counter").run(row(seed=2), scripted([("count", {})]))
+
+
+def test_a_client_that_leaves_while_its_episode_is_opened_leaves_none_behind():
+    Slow.entered, Slow.opened = threading.Event(), threading.Event()
+    with running(_defined(Slow), environment_surfaces=SURFACES) as gateway:
+        body = json.dumps(row(seed=1))
+        path = "/environments/slow/nemo_gym/seed_session"
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}"
+        with socket.create_connection(("127.0.0.1", gateway.port)) as client:
+            client.sendall(f"{head}\r\n\r\n{body}".encode())
+            assert Slow.entered.wait(patient(20))
+        Slow.opened.set()
+        until = time.monotonic() + patient(20)
+        while gateway.gateway.table.live:
+            assert time.monotonic() < until
 
 
 async def test_verify_waits_for_the_call_that_is_running():
