@@ -10,6 +10,8 @@ CLIENT := --editable gateway/envport-client
 ARGS   ?=
 WORKERS ?= 2
 TRL ?= 1.15.0
+# NeMo Gym has no release for Python 3.11.
+PYTHON_NEWER ?= python3.13
 # Much of a test is waiting for other processes, so that there may be more of them than cores. With many more, limits of
 # time are missed.
 AT_ONCE ?= 6
@@ -35,6 +37,7 @@ endif
 
 test-slow: $(VENV)/.test ## Run the tests that train for minutes.
 	-@$(MAKE) --no-print-directory $(VENV)/openenv/0.3.0
+	-@$(MAKE) --no-print-directory $(VENV)/nemo_gym/0.4.0
 	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
 
 test-trl: ## Run the tests of the bridge with another version of TRL, in a virtual environment of its own. TRL="1.15.0 transformers==5.20.2" to choose.
@@ -80,7 +83,7 @@ $(VENV)/.serve: pyproject.toml gateway/envport-client/pyproject.toml constraints
 	@touch $@
 
 # So do these: each release that tests play with has a virtual environment of its own. OpenEnv's older one has another name.
-APART = $(PYTHON) -m venv $@ && $@/bin/python -m pip --disable-pip-version-check install --quiet \
+APART = $(or $(2),$(PYTHON)) -m venv $@ && $@/bin/python -m pip --disable-pip-version-check install --quiet \
   --constraint constraints.txt $(1)==$* || { rm -rf $@; exit 1; }
 
 $(VENV)/openenv/%: | $(BIN)/python
@@ -91,6 +94,9 @@ $(VENV)/openreward/%: | $(BIN)/python
 
 $(VENV)/verifiers/%: | $(BIN)/python
 	$(call APART,'./gateway/envport-client[verifiers]' verifiers)
+
+$(VENV)/nemo_gym/%: | $(BIN)/python
+	$(call APART,nemo-gym,$(PYTHON_NEWER))
 
 # What a machine may not have is installed on its own; the tests that need it then skip and say why.
 $(VENV)/.test: pyproject.toml gateway/envport-client/pyproject.toml constraints.txt | $(BIN)/python

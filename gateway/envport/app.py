@@ -100,7 +100,9 @@ class Gateway:
         self._metrics.look_at(self.table, episodes, lambda: self._mcp.sessions)
         self._plane = ControlPlane(self.table, self.access, self._metrics, public_url)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), MAX_BODY)
-        self._surfaces = MountedSurfaces(surfaces or {}, environment_surfaces or {}, self.table, root_surface)
+        self._surfaces = MountedSurfaces(
+            surfaces or {}, environment_surfaces or {}, self.table, root_surface, self.access
+        )
         self._channel = ChannelSurface(self.table, self.access.authenticate)
         self._entry: ASGIApp = self._gate
         if self._hosts.origins:
@@ -166,9 +168,8 @@ class Gateway:
         if not self._hosts.allows_origin(headers.get("origin")):
             await PlainTextResponse("This gateway does not answer pages of that Origin", 403)(scope, receive, send)
             return
-        surface = self._surfaces.at(scope["path"])
-        on_channel = scope["type"] == "websocket" and scope["path"] == CHANNEL_PATH
-        endpoint = Endpoint.of(scope["path"], headers.get("envport-episode"))
+        surface, endpoint = self._meant(scope["path"], headers)
+        on_channel = surface is None and scope["type"] == "websocket" and scope["path"] == CHANNEL_PATH
         try:
             principal = self._admit(scope["path"], surface, endpoint, _token_of(headers, surface), channel=on_channel)
         except (Unauthenticated, PermissionDenied) as error:
@@ -193,6 +194,16 @@ class Gateway:
                     await self._serve(endpoint, principal, scope, receive, send)
         finally:
             principal_at_hand.reset(token)
+
+    def _meant(self, path: str, headers: Mapping[str, str]) -> tuple[MountedSurface | None, Endpoint | None]:
+        """The surface or the MCP endpoint that a request is for."""
+        episode = headers.get("envport-episode")
+        surface = self._surfaces.at(path, headers.get("cookie"))
+        if surface is None:
+            return None, Endpoint.of(path, episode)
+        if episode is not None and surface.has_mcp_at(path):
+            return None, Endpoint(episode, surface.environment)
+        return surface, None
 
     async def _serve(
         self, endpoint: Endpoint | None, principal: Principal, scope: Scope, receive: Receive, send: Send
@@ -267,7 +278,7 @@ def _token_of(headers: Mapping[str, str], surface: MountedSurface | None) -> str
 
 _GATE_HEADERS = {
     name: name.decode("ascii")
-    for name in (b"host", b"origin", b"authorization", b"x-api-key", EPISODE_HEADER.encode("ascii"))
+    for name in (b"host", b"origin", b"authorization", b"x-api-key", b"cookie", EPISODE_HEADER.encode("ascii"))
 }
 
 

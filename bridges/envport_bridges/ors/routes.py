@@ -35,7 +35,7 @@ from envport_bridges.ors.messages import (
     read_body,
     tools_answer,
 )
-from envport_bridges.ors.session import OrsSession, terminal_tool
+from envport_bridges.ors.session import ServedOrsSession, terminal_tool
 from envport_bridges.ors.sessions import OrsSessions, SessionKey
 from envport_bridges.ors.stream import SSE_HEADERS, answer_events, sse
 from envport_bridges.ors.tasks import open_request, splits_of, task_count, task_spec, task_specs
@@ -153,10 +153,10 @@ class _Server:
         session = await self._sessions.create(key, same.digest(), partial(self._open, request, opened))
         return JSONResponse({"sid": key[1], "episode_id": session.handle})
 
-    async def _open(self, request: Request, opened: OpenRequest) -> OrsSession:
+    async def _open(self, request: Request, opened: OpenRequest) -> ServedOrsSession:
         undo = partial(self._undo, opened.principal)
         opening = await while_connected(request.receive, partial(self._table.open, opened), undo)
-        return OrsSession(self._table, opened.principal, opening)
+        return ServedOrsSession(self._table, opened.principal, opening)
 
     async def _undo(self, principal: str, opening: Opening) -> None:
         await self._table.close(opening.handle, principal)
@@ -191,7 +191,7 @@ class _Server:
     async def _score_group(self, request: Request) -> Response:
         raise OrsError(404, f"Environment {self._spec(request).name!r} does not implement score_group")
 
-    def _session(self, request: Request) -> OrsSession:
+    def _session(self, request: Request) -> ServedOrsSession:
         session = self._sessions.find(_key(request))
         if session is None:
             raise OrsError(404, "Active environment not found: there is no such session, or it was deleted")

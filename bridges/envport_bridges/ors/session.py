@@ -19,7 +19,7 @@ from envport_bridges.ors.arguments import without_unmeant_nulls
 from envport_bridges.ors.messages import ors_blocks, output, refusal, tools_answer
 from envport_bridges.ors.stream import CallAnswer
 
-__all__ = ["OrsSession", "terminal_tool"]
+__all__ = ["ServedOrsSession", "terminal_tool"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _KEPT_SECONDS = 60.0
 _TERMINAL = "finish_episode"
 
 
-class OrsSession:
+class ServedOrsSession:
     """One client's episode, from the moment when it is open.
 
     The reward of the episode is that of the call that ends it, and no call before has one. Clients of the protocol add

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from envport.errors import EnvportError, UnknownEpisode
 from envport_bridges.ors.messages import OrsError
-from envport_bridges.ors.session import OrsSession
+from envport_bridges.ors.session import ServedOrsSession
 
 __all__ = ["OrsSessions", "SessionKey"]
 
@@ -24,7 +24,7 @@ class _Place:
     def __init__(self, request: bytes):
         self.request = request
         self.settled = asyncio.Event()
-        self.session: OrsSession | None = None
+        self.session: ServedOrsSession | None = None
         self.used = asyncio.get_running_loop().time()
         self.timer: asyncio.TimerHandle | None = None
 
@@ -42,8 +42,8 @@ class OrsSessions:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def create(
-        self, key: SessionKey, request: bytes, open_session: Callable[[], Awaitable[OrsSession]]
-    ) -> OrsSession:
+        self, key: SessionKey, request: bytes, open_session: Callable[[], Awaitable[ServedOrsSession]]
+    ) -> ServedOrsSession:
         """Create a session, or return the one that was created by the same request, which may have come twice.
 
         Args:
@@ -72,7 +72,7 @@ class OrsSessions:
         self._reap_later(key, place)
         return place.session
 
-    def find(self, key: SessionKey) -> OrsSession | None:
+    def find(self, key: SessionKey) -> ServedOrsSession | None:
         """The session of that key, which is in use by this.
 
         Raises:

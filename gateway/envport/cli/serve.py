@@ -120,6 +120,9 @@ def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat
     if service.settings.root_surface == "ors":
         console.heading("Play with the client of the Open Reward Standard:")
         console.line(f"  OPENREWARD_SESSION_URL={url} OPENREWARD_API_URL={url}", "cyan")
+    if service.settings.root_surface == "nemo_gym":
+        console.heading("Host and port of the resources server, for the configuration of NeMo Gym:")
+        console.line(f"  {url}", "cyan")
     if secured:
         console.line("Every request needs a token; clients take it from the variable ENVPORT_TOKEN.")
     else:

@@ -61,6 +61,24 @@ class SurfaceOptions(OptionGroup):
             "path.",
         ),
     ] = False
+    nemo_gym: Annotated[
+        bool,
+        typer.Option(
+            "--nemo-gym",
+            help="Serve all environments at the root too, as a resources server of NeMo Gym: its agents know no path.",
+        ),
+    ] = False
+
+    @property
+    def root_surface(self) -> str | None:
+        """Name of the surface at the root.
+
+        Raises:
+            ConfigurationError: There are two.
+        """
+        if self.ors and self.nemo_gym:
+            raise ConfigurationError("--ors and --nemo-gym both want the root: choose one, or start a gateway for each")
+        return "ors" if self.ors else "nemo_gym" if self.nemo_gym else None
 
 
 @dataclass(frozen=True)
@@ -289,7 +307,7 @@ def settings_of(
         end_with_input=capacity.end_with_input,
         reload=authors.reload,
         sdk_only=authors.sdk_only,
-        root_surface="ors" if surfaces.ors else None,
+        root_surface=surfaces.root_surface,
     )
 
 
