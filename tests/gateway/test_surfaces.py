@@ -157,8 +157,7 @@ async def test_a_message_that_is_too_large_ends_its_socket_alone():
             await socket.recv()
             # The gateway does not wait for the rest, so that the message may not be sent to its end.
             with pytest.raises(ConnectionClosed, match="1009"):
-                await socket.send("x" * (5 * 2**20))
-                await socket.recv()
+                await asyncio.gather(socket.send("x" * (5 * 2**20)), socket.recv())
         async with connect(url) as socket:
             await socket.recv()
             await socket.send(json.dumps({"tool": "count"}))
