@@ -1,7 +1,11 @@
-"""verifiers v1 plays our environments: its own environment, interception, chat program and MCP client."""
+"""One environment, every consumer: the same calls earn the same reward, whoever makes them.
+
+verifiers v1 is played whole: its own environment, interception, chat program and MCP client.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Callable, Iterator
@@ -10,14 +14,21 @@ from typing import Any
 
 import pytest
 from apart import python_of
-from harness import RunningGateway, running
+from harness import ERAS, Era, RunningGateway, connect, running
+from nemo_gym_agent import NemoGymAgent, scripted
+from openenv_releases import NEW, openenv_python
+from ors_player import shared_player
 from patience import patient
 from wheels import CLIENT, unpacked
 
-from envport import Environment, Step, Task, tool
+from envport import AsyncClient, Environment, Step, Task, tool
 from envport.access import Access
 from envport.registry import EnvironmentDefinition, load
-from envport_bridges.rollouts import Rollouts
+from envport_bridges.nemo_gym import nemo_gym_surface
+from envport_bridges.nemo_gym.rows import RowsWanted, rows_of
+from envport_bridges.openenv import openenv_surface
+from envport_bridges.ors import ors_root_surface, ors_surface
+from envport_bridges.rollouts import AsyncRollouts, Rollouts, RolloutTarget
 
 TOKEN = "a-token-that-is-long-enough"
 PLAYER = Path(__file__).parents[1] / "support" / "verifiers_player.py"
@@ -44,8 +55,14 @@ class Breaks(Environment):
 
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[RunningGateway]:
-    access = Access.load({"ENVPORT_TOKEN": TOKEN})
-    with running(load("catch"), EnvironmentDefinition("breaks", Breaks), access=access) as serving:
+    surfaces = {"openenv": openenv_surface, "ors": ors_surface, "nemo_gym": nemo_gym_surface}
+    with running(
+        load("catch"),
+        EnvironmentDefinition("breaks", Breaks),
+        access=Access.load({"ENVPORT_TOKEN": TOKEN}),
+        environment_surfaces=surfaces,
+        root_surface=ors_root_surface,
+    ) as serving:
         yield serving
 
 
@@ -80,6 +97,95 @@ def verifiers(gateway: RunningGateway, tmp_path_factory: pytest.TempPathFactory)
         finally:
             process.kill()
             process.communicate(timeout=patient(10))
+
+
+CALLS = [("move", {"direction": move}) for move in ["right", *["stay"] * 8]]
+TASKS = range(2)
+"""Indices of tasks; each is played with the seed of the same number, which all of them can choose."""
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def in_process() -> list[float | None]:
+    rewards: list[float | None] = []
+    for number in TASKS:
+        with Rollouts("catch").open(split="train", task=number, seed=number) as rollout:
+            for name, arguments in CALLS:
+                rollout.call(name, arguments)
+            rewards.append(rollout.finish())
+    return rewards
+
+
+async def over_mcp(gateway: RunningGateway, era: Era) -> list[float | None]:
+    rewards: list[float | None] = []
+    async with AsyncClient(gateway.url, token=TOKEN) as control:
+        for number in TASKS:
+            opened = await control.open("catch", split="train", task=number, seed=number)
+            async with connect(opened.mcp_url, era, HEADERS) as client:
+                for name, arguments in CALLS:
+                    await client.call_tool(name, arguments)
+            rewards.append((await control.finish(opened.episode_id)).reward)
+    return rewards
+
+
+async def over_the_channel(gateway: RunningGateway) -> list[float | None]:
+    rollouts = await AsyncRollouts.connect(RolloutTarget(f"{gateway.url}/environments/catch", token=TOKEN))
+    rewards: list[float | None] = []
+    for number in TASKS:
+        rollout = await rollouts.open(split="train", task=number, seed=number)
+        for name, arguments in CALLS:
+            await rollout.call(name, arguments)
+        rewards.append(await rollout.finish())
+    return rewards
+
+
+def over_openenv(gateway: RunningGateway) -> list[float | None]:
+    episodes = [{"split": "train", "task": number, "seed": number} for number in TASKS]
+    asked = {"url": f"{gateway.url}/environments/catch/openenv", "token": TOKEN, "calls": CALLS, "episodes": episodes}
+    done = subprocess.run(
+        [openenv_python(NEW), PLAYER.with_name("openenv_scripted.py")],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [sum(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def over_ors(gateway: RunningGateway) -> list[float | None]:
+    rewards: list[float | None] = []
+    for number in TASKS:
+        with shared_player().session(gateway.url, "catch", key=TOKEN, split="train", index=number) as seat:
+            rewards.append([seat.call(name, **arguments)["reward"] for name, arguments in CALLS][-1])
+    return rewards
+
+
+async def over_nemo_gym(gateway: RunningGateway) -> list[float | None]:
+    rollouts = await AsyncRollouts.connect("catch")
+    rewards: list[float | None] = []
+    async for row in rows_of(rollouts, RowsWanted(split="train", rows=len(TASKS))):
+        agent = NemoGymAgent(f"{gateway.url}/environments/catch/nemo_gym", HEADERS)
+        agent.seed(row)
+        await asyncio.to_thread(agent.play, row, scripted(CALLS))
+        rewards.append(agent.verify(row).json()["reward"])
+    return rewards
+
+
+async def test_the_same_calls_earn_the_same_reward_whoever_makes_them(
+    gateway: RunningGateway, verifiers: Callable[..., Any]
+):
+    expected = in_process()
+    assert set(expected) == {-1.0, 1.0}
+    for era in ERAS:
+        assert await over_mcp(gateway, era) == expected
+    assert await over_the_channel(gateway) == expected
+    assert over_openenv(gateway) == expected
+    assert over_ors(gateway) == expected
+    assert await over_nemo_gym(gateway) == expected
+    played = verifiers("catch", CALLS, tasks=len(TASKS), split="train")["episodes"]
+    assert [told["rewards"]["episode_reward"] for told in played] == expected
+    assert gateway.gateway.table.live == 0
 
 
 def test_an_episode_is_what_every_other_way_shows(verifiers: Callable[..., Any], gateway: RunningGateway):
