@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from envport.bench import MeasuringPlan, run_bench
 from envport.bench.against import PeerRow
 from envport.bench.command import bench
+from envport.bench.jobs import SessionCosts
 from envport.bench.measure import Bench, Growth, Held, MeasuredRow, Opens
 from envport.bench.report import Report
 from envport.bench.targets import TARGETS
@@ -115,11 +116,18 @@ def growth(target: str, ratio: float) -> Growth:
     return Growth(target, 10, 10_000, 10, 1_000, 100.0, 100.0 * ratio, ratio, (ratio,))
 
 
-def step(kind: str, most: float, ratio: float, sessions: int = 64, served: float = 0.8) -> PeerRow:
+def step(
+    kind: str,
+    most: float,
+    ratio: float,
+    sessions: int = 64,
+    served: float = 0.8,
+    opened_ratio: float = 1.0,
+    held_ratio: float = 0.5,
+) -> PeerRow:
     name, title, one = f"openenv-{kind}", f"OpenEnv, {kind}", 1.0
-    return PeerRow(
-        name, title, sessions, 100, one, one, one, one, one, most, 0.8, ratio, (ratio,), served, (served,)
-    )  # fmt: skip
+    costs = (ratio, (ratio,), served, (served,), SessionCosts(one, one, one), opened_ratio, held_ratio)
+    return PeerRow(name, title, sessions, 100, one, one, one, one, one, most, 0.8, *costs)
 
 
 def test_targets_that_are_missed_are_said() -> None:
@@ -136,7 +144,7 @@ def test_targets_that_are_missed_are_said() -> None:
         (opens("channel", 2.1),),
         (held("episode-modern", 61.0),),
         (growth("channel", 1.21), growth("episode-modern", 1.3)),
-        (step("plain", 0.5, 0.51), step("mcp", 0.08, 0.081), step("plain", 0.5, 0.1, 1, 0.81)),
+        (step("plain", 0.5, 0.51), step("mcp", 0.08, 0.081), step("plain", 0.5, 0.1, 64, 0.81, 0.99, 0.51)),
     )
     expected = (
         "0.61 x",
@@ -149,8 +157,10 @@ def test_targets_that_are_missed_are_said() -> None:
         "0.510",
         "0.081",
         "0.81 x the CPU",
+        "0.99 x as many",
+        "0.51 x the memory",
     )
-    assert [want in said for want, said in zip(expected, slow.missed, strict=True)] == [True] * 10, slow.missed
+    assert [want in said for want, said in zip(expected, slow.missed, strict=True)] == [True] * 12, slow.missed
     # The other ways to play are shown, not judged.
     shown = Report((row("shared-modern", 9.0),), (opens("episode-modern", 9.0),), (held("episode-legacy", 99.0),))
     assert shown.missed == []
