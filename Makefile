@@ -14,10 +14,10 @@ TRL ?= 1.15.0
 PYTHON_NEWER ?= python3.13
 # Much of a test is waiting for other processes, so that there may be more of them than cores. With many more, limits of
 # time are missed.
-AT_ONCE ?= 6
+AT_ONCE ?= 7
 # Each is a part of its own: most import for seconds of CPU time what others do not need, one waits for Ray's nodes and
 # gateways to start, one counts the processes that it has started. `:2` is for two processes.
-BESIDE := tests/bridges:2 tests/cluster tests/envs tests/evaluation:2 tests/runtimes tests/bench
+BESIDE := tests/bridges:2 tests/cluster tests/envs tests/runtimes tests/evaluation:2 tests/bench
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-slow test-trl test-vllm catalogue mutants lint format bench dist clean
