@@ -212,6 +212,35 @@ def test_an_episode_is_what_every_other_way_shows(verifiers: Callable[..., Any],
     assert gateway.gateway.table.live == 0
 
 
+def dry_run(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """verifiers' command as our page says it, without a model."""
+    words = ["envport-taskset", "--env.taskset.url", url, "--env.agent.runtime.type", "subprocess", "--dry-run"]
+    return subprocess.run(
+        [python_of("verifiers", "0.4.0").with_name("vf-eval"), *words],
+        env={"PYTHONPATH": str(CLIENT), "HOME": str(folder), "COLUMNS": "200"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
+    )
+
+
+def test_the_command_of_verifiers_takes_it(tmp_path: Path):
+    url = "http://127.0.0.1:9/environments/catch"
+    done = dry_run(url, tmp_path)
+    assert done.returncode == 0, done.stderr
+    (written,) = tmp_path.rglob("eval.json")
+    assert json.loads(written.read_text())["env"]["taskset"]["url"] == url
+
+
+@pytest.mark.slow
+def test_the_command_of_verifiers_says_what_is_no_environment(tmp_path: Path):
+    refused = dry_run("http://127.0.0.1:9/catch", tmp_path)
+    assert refused.returncode != 0
+    assert "does not name an environment of a gateway" in refused.stdout + refused.stderr
+
+
 def test_an_episode_that_is_lost_has_no_reward(verifiers: Callable[..., Any], gateway: RunningGateway):
     (told,) = verifiers("breaks", [("press", {})] * 3)["episodes"]
     assert not told["ok"]

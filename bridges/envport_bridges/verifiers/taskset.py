@@ -45,7 +45,8 @@ class EnvportConfig(vf.TasksetConfig):
         task: Settings of verifiers.
     """
 
-    url: str
+    # verifiers makes one of every configuration before it has read the user's, so that each field needs a default.
+    url: str = ""
     split: str | None = None
     seed: int = Field(0, ge=0)
     episodes: int = Field(100, ge=1)
@@ -55,15 +56,20 @@ class EnvportConfig(vf.TasksetConfig):
     @field_validator("url")
     @classmethod
     def _names_an_environment(cls, url: str) -> str:
-        if EnvironmentAddress.parse(url) is None:
+        if url and EnvironmentAddress.parse(url) is None:
             raise ValueError(f"{url!r} does not name an environment of a gateway: http://HOST:PORT/environments/NAME")
         return url
 
     @property
     def address(self) -> EnvironmentAddress:
-        """The address, in parts."""
+        """The address, in parts.
+
+        Raises:
+            ValueError: There is none.
+        """
         address = EnvironmentAddress.parse(self.url)
-        assert address is not None  # checked above
+        if address is None:
+            raise ValueError("say which environment: --env.taskset.url http://HOST:PORT/environments/NAME")
         return address
 
     @property
