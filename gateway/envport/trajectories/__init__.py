@@ -2,6 +2,7 @@
 
 from envport.trajectories.archive import Archive, EpisodeFilter, EpisodePage, Period, StoredEpisode
 from envport.trajectories.memory import MemoryTrajectories
+from envport.trajectories.retention import Retention
 from envport.trajectories.store import EpisodeSnapshot, Totals, TrajectoryStore
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "EpisodeSnapshot",
     "MemoryTrajectories",
     "Period",
+    "Retention",
     "StoredEpisode",
     "Totals",
     "TrajectoryStore",

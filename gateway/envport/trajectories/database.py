@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import sqlite3
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, m
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from envport.errors import ConfigurationError, MissingExtra, StoreUnavailable
+from envport.trajectories.schema import metadata
 
 __all__ = ["Database"]
 
@@ -42,6 +44,8 @@ class Database:
 
     Attributes:
         folder: The folder, if it is SQLite.
+        shown: The folder or the URL, for people to read. It contains no password.
+        identity: The same for the same database, as the name of a folder.
 
     Raises:
         ConfigurationError: It cannot be opened, or a newer version of envport wrote it.
@@ -52,6 +56,7 @@ class Database:
         self.shown = str(self.folder) if self.folder is not None else url.render_as_string(hide_password=True)
         if self.folder is not None and readonly and not (self.folder / _FILE).is_file():
             raise ConfigurationError(f"there is no trajectory store in {self.folder}: it has no file {_FILE}")
+        self.identity = hashlib.sha256(url.set(password=None).render_as_string().encode()).hexdigest()[:16]
         self.engine = self._engine(url)
         self._readers: anyio.CapacityLimiter | None = None
         try:
@@ -130,7 +135,15 @@ class Database:
             # Two gateways may begin at the same time. SQLite lets one of them in.
             if not self.is_sqlite:
                 connection.execute(text("SELECT pg_advisory_xact_lock(20261123)"))
-            if _revision(connection) != REVISION:
+            found = _revision(connection)
+            if found is None:
+                # The same tables as all migrations make, without the time that it takes to import Alembic.
+                metadata.create_all(connection)
+                connection.exec_driver_sql(
+                    "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"
+                )
+                connection.execute(text("INSERT INTO alembic_version VALUES (:revision)"), {"revision": REVISION})
+            elif found != REVISION:
                 _upgrade(connection)
 
 

@@ -37,7 +37,7 @@ class DatabaseArchive:
 
     def __init__(
         self,
-        database: Callable[[], Database],
+        database: Database,
         flush: Callable[[], Awaitable[None]] | None = None,
         own: str = "",
         changes: Changes | None = None,
@@ -102,13 +102,13 @@ class DatabaseArchive:
     async def _read(self, query: Callable[[Connection], ResultT], *, write: bool = False) -> ResultT:
         if self._flush is not None:
             await self._flush()
-        return await self._database().read(query, write=write)
+        return await self._database.read(query, write=write)
 
     async def _poll(self) -> None:
         """Look for what other gateways on the same store have recorded."""
         before: dict[str, tuple[Any, ...]] | None = None
         while True:
-            now = dict(await self._database().read(partial(_others, own=self._own)))
+            now = dict(await self._database.read(partial(_others, own=self._own)))
             if before is not None:
                 ended = before.keys() - now.keys()
                 self._changes.publish(frozenset({h for h, state in now.items() if before.get(h) != state} | ended))

@@ -1,7 +1,7 @@
 """A journal: the file in front of the database, to which a call is written before it is answered.
 
-A `write` of a few hundred bytes takes a microsecond, and what is written survives the death of the process. The
-database is filled from the journal, in groups, by a thread (`drain.py`). If the database is away, the journal keeps
+A line takes a microsecond, because the file is mapped into memory, and it survives the death of the process. Another
+process fills the database from the journal, in groups (`drain_process.py`). If the database is away, the journal keeps
 what it has not got. A gateway that was killed leaves its journal behind, and the next one on the same folder drains it.
 
 A journal is a folder of segments, with a lock that its writer holds. A segment is a file of lines:
@@ -16,6 +16,7 @@ A journal is a folder of segments, with a lock that its writer holds. A segment 
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import secrets
 import sys
@@ -24,7 +25,7 @@ from pathlib import Path
 
 from envport.errors import StoreUnavailable
 
-__all__ = ["AbandonedJournal", "Journal", "Position", "abandoned", "read_lines", "segments"]
+__all__ = ["AbandonedJournal", "Journal", "Position", "abandoned", "delete_before", "read_lines", "segments"]
 
 Position = tuple[int, int]
 """A place in a journal: number of the segment, and offset in bytes."""
@@ -56,9 +57,8 @@ class Journal:
         self.path = folder / self.name
         self.path.mkdir(parents=True, mode=0o700)
         self._lock = _lock(self.path)
+        self._segment = _Segment(self.path, 0, _SEGMENT_BYTES)
         self.end: Position = (0, 0)
-        self._reserved = 0
-        self._file = self._begin_segment()
 
     def check(self) -> None:
         """Check that there is room for another call.
@@ -66,8 +66,7 @@ class Journal:
         Raises:
             StoreUnavailable: There is none.
         """
-        if self._reserved - self.end[1] < _LOW_BYTES:
-            self._reserve(self.end[1] + _LOW_BYTES)
+        self._segment.reserve(min(self.end[1] + _LOW_BYTES, self._segment.size))
 
     def write(self, line: bytes) -> None:
         """Write a line, which ends with a line break.
@@ -76,28 +75,16 @@ class Journal:
             StoreUnavailable: There is no room. Nothing was written.
         """
         number, offset = self.end
-        if offset >= _SEGMENT_BYTES:
+        after = offset + len(line)
+        if after > self._segment.size:
             # A segment that is complete is deleted once it is in the database.
-            file = self._begin_segment(number + 1)
-            os.ftruncate(self._file, offset)
-            os.close(self._file)
-            self._file, self._reserved, self.end = file, 0, (number + 1, 0)
-            number, offset = self.end
-        if offset + len(line) > self._reserved:
-            self._reserve(offset + len(line))
-        written = 0
-        try:
-            while written < len(line):
-                written += os.pwrite(self._file, line[written:] if written else line, offset + written)
-        except OSError as error:
-            raise _unavailable(self.path, error) from None
-        self.end = (number, offset + len(line))
-
-    def delete_before(self, number: int) -> None:
-        """Delete the segments before this one."""
-        for segment in segments(self.path):
-            if _number(segment) < number:
-                segment.unlink(missing_ok=True)
+            segment = _Segment(self.path, number + 1, max(_SEGMENT_BYTES, len(line)))
+            self._segment.close(offset)
+            self._segment, self.end = segment, (number + 1, 0)
+            number, offset, after = number + 1, 0, len(line)
+        self._segment.reserve(after)
+        self._segment.map[offset:after] = line
+        self.end = (number, after)
 
     def close(self, *, delete: bool) -> None:
         """Stop writing.
@@ -105,26 +92,56 @@ class Journal:
         Args:
             delete: Whether everything is in the database, so that the journal is needed no more.
         """
-        os.ftruncate(self._file, self.end[1])
-        os.close(self._file)
+        self._segment.close(self.end[1])
         if delete:
             _delete(self.path)
         os.close(self._lock)
 
-    def _begin_segment(self, number: int = 0) -> int:
-        try:
-            return os.open(_segment(self.path, number), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise _unavailable(self.path, error) from None
 
-    def _reserve(self, least: int) -> None:
-        """Reserve room up to an offset of the segment, and some more."""
+class _Segment:
+    """A segment that is written. It is in memory too, so that a line costs no system call.
+
+    Args:
+        path: Folder of the journal.
+        number: Number of the segment.
+        size: Its size in bytes.
+
+    Raises:
+        StoreUnavailable: There is no room for it.
+    """
+
+    def __init__(self, path: Path, number: int, size: int):
+        self.size = size
+        self._path = path
+        self._reserved = 0
+        try:
+            self._file = os.open(_segment(path, number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.ftruncate(self._file, size)
+            self.map = mmap.mmap(self._file, size)
+        except OSError as error:
+            raise _unavailable(path, error) from None
+
+    def reserve(self, least: int) -> None:
+        """Reserve room on the disk up to an offset, and some more.
+
+        Raises:
+            StoreUnavailable: There is none. To write all the same would end the process.
+        """
+        if least <= self._reserved:
+            return
+        wanted = min(least + _RESERVE_BYTES, self.size)
         try:
             if sys.platform != "darwin":
-                os.posix_fallocate(self._file, self._reserved, least + _RESERVE_BYTES - self._reserved)
+                os.posix_fallocate(self._file, self._reserved, wanted - self._reserved)
         except OSError as error:
-            raise _unavailable(self.path, error) from None
-        self._reserved = least + _RESERVE_BYTES
+            raise _unavailable(self._path, error) from None
+        self._reserved = wanted
+
+    def close(self, end: int) -> None:
+        """Stop writing, and give back what was not used."""
+        self.map.close()
+        os.ftruncate(self._file, end)
+        os.close(self._file)
 
 
 class AbandonedJournal:
@@ -143,7 +160,6 @@ class AbandonedJournal:
     def delete(self) -> None:
         """Delete it, because everything is in the database."""
         _delete(self.path)
-        self.release()
 
     def release(self) -> None:
         """Leave it to the next gateway."""
@@ -167,7 +183,16 @@ def segments(path: Path) -> list[Path]:
     return sorted(path.glob(f"*{_SUFFIX}"))
 
 
-def read_lines(path: Path, number: int, offset: int, most_bytes: int) -> tuple[list[bytes], int]:
+def delete_before(path: Path, number: int) -> None:
+    """Delete the segments of a journal before this one."""
+    for segment in segments(path):
+        if int(segment.stem) < number:
+            segment.unlink(missing_ok=True)
+
+
+def read_lines(
+    path: Path, number: int, offset: int, most_bytes: int, end: int | None = None
+) -> tuple[list[bytes], int]:
     """Complete lines of a segment.
 
     Args:
@@ -175,25 +200,26 @@ def read_lines(path: Path, number: int, offset: int, most_bytes: int) -> tuple[l
         number: Number of the segment.
         offset: Where to begin.
         most_bytes: About how many bytes to read. A longer line is read whole.
+        end: Where to stop, if something is writing to the segment.
 
     Returns:
         The lines without line breaks, and the offset after them.
     """
     with _segment(path, number).open("rb") as file:
         file.seek(offset)
-        data = file.read(most_bytes)
+        left = sys.maxsize if end is None else end - offset
+        data = file.read(min(most_bytes, left))
         # What was reserved and not written is zeros, which are no part of a line.
-        while (end := data.rfind(b"\n")) < 0 and b"\0" not in data and (more := file.read(most_bytes)):
+        while (last := data.rfind(b"\n")) < 0 and b"\0" not in data:
+            more = file.read(min(most_bytes, left - len(data)))
+            if not more:
+                break
             data += more
-    return data[: max(end, 0)].split(b"\n") if end > 0 else [], offset + end + 1
+    return data[:last].split(b"\n") if last > 0 else [], offset + last + 1
 
 
 def _segment(path: Path, number: int) -> Path:
     return path / f"{number:08d}{_SUFFIX}"
-
-
-def _number(segment: Path) -> int:
-    return int(segment.stem)
 
 
 def _lock(path: Path) -> int:

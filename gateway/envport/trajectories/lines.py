@@ -29,14 +29,26 @@ def json_line(record: StepRecord) -> bytes:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-def opened_line(key: int, snapshot: EpisodeSnapshot) -> bytes:
+def opened_line(key: int, snapshot: EpisodeSnapshot, *, with_tools: bool) -> bytes:
     """The line of an episode that begins.
 
     Args:
         key: Key of its run.
         snapshot: The episode.
+        with_tools: Whether the store does not know its tool listing yet.
     """
-    return b"o\t%d\t%b\n" % (key, to_json(_said_of(snapshot)))
+    said = {
+        "info": _info_of(snapshot),
+        "principal": snapshot.principal,
+        "environment_version": snapshot.environment_version,
+        "prompt": snapshot.prompt,
+        "first_observation": snapshot.first_observation,
+        "tools": snapshot.tools if with_tools else None,
+        "reward_in_meta": snapshot.reward_in_meta,
+        "forked_from": snapshot.forked_from,
+        "forked_at": snapshot.forked_at,
+    }
+    return b"o\t%d\t%b\n" % (key, to_json(said))
 
 
 def call_line(key: int, record: StepRecord, totals: Totals) -> bytes:
@@ -68,14 +80,14 @@ class CallLine(NamedTuple):
 
     Attributes:
         key: Key of the run.
-        index: Index of the call.
+        number: Index of the call.
         totals: What the episode has come to after it.
         has_blobs: Whether its observation has images or sounds.
         body: The call as JSON.
     """
 
     key: int
-    index: int
+    number: int
     totals: Totals
     has_blobs: bool
     body: str
@@ -90,20 +102,6 @@ def parse_call(line: bytes) -> CallLine:
 
 def _has_blobs(observation: Observation) -> bool:
     return any(block["type"] in _WITH_BLOBS for block in observation.content)
-
-
-def _said_of(snapshot: EpisodeSnapshot) -> dict[str, Any]:
-    return {
-        "info": _info_of(snapshot),
-        "principal": snapshot.principal,
-        "environment_version": snapshot.environment_version,
-        "prompt": snapshot.prompt,
-        "first_observation": snapshot.first_observation,
-        "tools": snapshot.tools,
-        "reward_in_meta": snapshot.reward_in_meta,
-        "forked_from": snapshot.forked_from,
-        "forked_at": snapshot.forked_at,
-    }
 
 
 def _info_of(snapshot: EpisodeSnapshot) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from envport.trajectories.archive import Archive
 from envport.trajectories.lines import json_line
 from envport.trajectories.store import EpisodeSnapshot, Totals
 from envport.types import Observation, StepRecord
@@ -43,6 +45,8 @@ class MemoryTrajectories:
 
     def __init__(self, max_bytes: int = 8 * 2**20, max_records: int = 10_000, max_total_bytes: int = 512 * 2**20):
         self.at_once = True
+        self.archive: Archive | None = None
+        self.where: str | None = None
         self._max_bytes = max_bytes
         self._max_records = max_records
         self._max_total_bytes = max_total_bytes
@@ -50,6 +54,11 @@ class MemoryTrajectories:
         self._recordings: dict[str, _Recording] = {}
         # Recordings that hold data, in the order in which they began to hold it.
         self._oldest: deque[_Recording] = deque()
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        """Do nothing: there is nothing to do in the background."""
+        yield
 
     def check(self) -> None:
         """Do nothing: there is always room for the latest calls."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from pydantic import ValidationError
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, and_, exists, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, and_, exists, func, select
 from sqlalchemy import cast as cast_sql
 
 from envport.errors import StoreUnavailable, UnknownEpisode
@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+_Means = tuple[int, int, float | None, Any, float | None]
 
 _COLUMNS = [*episodes.c, openings.c.body, openings.c.outcome]
 
@@ -133,7 +135,7 @@ def read_periods(connection: Connection, wanted: EpisodeFilter, seconds: float) 
     number = cast_sql(number, BigInteger)
     period = number.label("period")
     where = conditions(wanted)
-    means: Select[Any] = (
+    means = (
         select(
             period,
             func.count(),
@@ -145,17 +147,15 @@ def read_periods(connection: Connection, wanted: EpisodeFilter, seconds: float) 
         .group_by(period)
         .order_by(period)
     )
-    reasons: Select[Any] = (
-        select(period, it.reason, func.count()).where(*where, it.reason.is_not(None)).group_by(period, it.reason)
-    )
+    reasons = select(period, it.reason, func.count()).where(*where, it.reason.is_not(None)).group_by(period, it.reason)
     outcomes: dict[int, dict[str, int]] = {}
-    for at, reason, count in connection.execute(reasons):
+    for at, reason, count in cast("list[tuple[int, str, int]]", connection.execute(reasons).all()):
         outcomes.setdefault(int(at), {})[reason] = count
     return [
         Period(
             at * seconds, count, reward, float(mean) if mean is not None else None, lasted, outcomes.get(int(at), {})
         )
-        for at, count, reward, mean, lasted in connection.execute(means)
+        for at, count, reward, mean, lasted in cast("list[_Means]", connection.execute(means).all())
     ]
 
 

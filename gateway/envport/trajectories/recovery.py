@@ -49,9 +49,13 @@ def recover(database: Database, journals: Path, keep: Callable[[str], bool] = la
     """
     kept: list[str] = []
     for journal in abandoned(journals):
-        drain_abandoned(journal, database)
-        with database.write() as connection:
-            kept += _lose(connection, live_of(journal.name), keep)
+        try:
+            drain_abandoned(journal, database)
+            with database.write() as connection:
+                kept += _lose(connection, live_of(journal.name), keep)
+            journal.delete()
+        finally:
+            journal.release()
     return kept
 
 

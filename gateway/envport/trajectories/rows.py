@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sqlalchemy import Connection, Table, bindparam, case, update
+from sqlalchemy import BindParameter, Connection, Table, bindparam, case, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from envport.trajectories.lines import parse_call
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 BLOB = "envport/blob"
 """Key of a content block in the database: digest of the data that is in `blobs`."""
 
+_TOTAL_REWARD: BindParameter[float | None] = bindparam("total_reward")
 _TOTALS = (
     update(episodes)
     .where(episodes.c.id == bindparam("key"))
@@ -32,7 +33,7 @@ _TOTALS = (
         steps=bindparam("total_steps"),
         errors=bindparam("total_errors"),
         # A call may be recorded after its episode was lost.
-        reward=case((episodes.c.lost, None), else_=bindparam("total_reward")),
+        reward=case((episodes.c.lost, None), else_=_TOTAL_REWARD),
         environment_seconds=bindparam("total_seconds"),
         updated_at=bindparam("at"),
         bytes=episodes.c.bytes + bindparam("more_bytes"),
@@ -90,7 +91,7 @@ class Batch:
         if kind == b"s\t":
             call = parse_call(line)
             body = self._without_blobs(call.key, call.body) if call.has_blobs else call.body
-            self._insert(steps, {"episode": call.key, "index": call.index, "body": body})
+            self._insert(steps, {"episode": call.key, "index": call.number, "body": body})
             self._totals[call.key] = call.totals
             self._bytes[call.key] += len(body)
             self.touched.add(call.key)
@@ -148,7 +149,7 @@ class Batch:
                 "environment": info["environment"],
                 "environment_version": said["environment_version"],
                 "split": info["split"],
-                "task_id": _plain((info["task"] or {}).get("id")),
+                "task_id": _plain(info["task"]["id"]) if info["task"] is not None else None,
                 "task_index": info["task_index"],
                 "seed": info["seed"],
                 "fingerprint": info["fingerprint"],
@@ -218,7 +219,7 @@ def outcome_fields(info: dict[str, Any]) -> Row:
     Args:
         info: `EpisodeInfo` as JSON.
     """
-    outcome = info["outcome"] or {}
+    outcome: dict[str, Any] = info["outcome"] or {}
     return {
         "status": outcome.get("status", info["status"]),
         "reason": outcome.get("reason"),
@@ -239,6 +240,6 @@ def _parsed(line: bytes) -> tuple[int, dict[str, Any]]:
     return int(key), json.loads(said)
 
 
-def _plain(text: str | None) -> str | None:
+def _plain(text: str) -> str:
     # PostgreSQL's text has no NUL.
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if text is not None else None
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

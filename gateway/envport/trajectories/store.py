@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from envport.trajectories.archive import Archive
 from envport.types import EpisodeInfo, Observation, StepRecord
 
 __all__ = ["EpisodeSnapshot", "Totals", "TrajectoryStore"]
@@ -62,6 +64,20 @@ class TrajectoryStore(Protocol):
     """
 
     at_once: bool
+
+    @property
+    def where(self) -> str | None:
+        """Where episodes are kept, for people to read. It contains no password. `None` for memory."""
+        ...
+
+    @property
+    def archive(self) -> Archive | None:
+        """Looks up what was recorded, by this gateway and by others; `None` if the table's memory is all there is."""
+        ...
+
+    def run(self) -> AbstractAsyncContextManager[None]:
+        """Do what is done in the background, and store the rest at the end."""
+        ...
 
     def check(self) -> None:
         """Check that a call could be recorded now.

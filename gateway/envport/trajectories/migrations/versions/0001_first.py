@@ -6,6 +6,8 @@ from alembic import op
 revision = "0001"
 down_revision = None
 
+_DOUBLE: sa.types.TypeEngine[float] = sa.Double()
+
 
 def upgrade() -> None:
     """Make the tables."""
@@ -45,18 +47,18 @@ def upgrade() -> None:
         sa.Column("task_index", sa.BigInteger(), nullable=True),
         sa.Column("seed", sa.BigInteger(), nullable=True),
         sa.Column("fingerprint", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("created_at", _DOUBLE, nullable=False),
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("fault", sa.Text(), nullable=True),
         sa.Column("lost", sa.Boolean(), nullable=False),
         sa.Column("steps", sa.Integer(), nullable=False),
         sa.Column("errors", sa.Integer(), nullable=False),
-        sa.Column("reward", sa.Double(), nullable=True),
-        sa.Column("score", sa.Double(), nullable=True),
-        sa.Column("environment_seconds", sa.Double(), nullable=False),
-        sa.Column("ended_at", sa.Double(), nullable=True),
-        sa.Column("updated_at", sa.Double(), nullable=False),
+        sa.Column("reward", _DOUBLE, nullable=True),
+        sa.Column("score", _DOUBLE, nullable=True),
+        sa.Column("environment_seconds", _DOUBLE, nullable=False),
+        sa.Column("ended_at", _DOUBLE, nullable=True),
+        sa.Column("updated_at", _DOUBLE, nullable=False),
         sa.Column("forked_from", sa.Text(), nullable=True),
         sa.Column("forked_at", sa.Integer(), nullable=True),
         sa.Column("bytes", sa.BigInteger(), nullable=False),
@@ -68,7 +70,7 @@ def upgrade() -> None:
     op.create_table(
         "gateways",
         sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("seen_at", sa.Double(), nullable=False),
+        sa.Column("seen_at", _DOUBLE, nullable=False),
         sa.PrimaryKeyConstraint("name"),
     )
     op.create_table(
@@ -98,6 +100,5 @@ def upgrade() -> None:
         sa.Column("index", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("episode", "index"),
-        sqlite_with_rowid=False,
         sqlite_with_rowid=False,
     )
