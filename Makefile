@@ -111,6 +111,10 @@ $(VENV)/.test: pyproject.toml gateway/envport-client/pyproject.toml constraints.
 	-@command -v chromium >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
 	  then apt-get install --yes --quiet chromium || (apt-get update --quiet && apt-get install --yes --quiet chromium); \
 	  else echo "chromium is not there: the tests with a browser will skip; apt-get install chromium"; fi
+	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[postgresql]'
+	-@command -v psql >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
+	  then apt-get install --yes --quiet postgresql || (apt-get update --quiet && apt-get install --yes --quiet postgresql); \
+	  else echo "PostgreSQL is not there: the tests of a store in it will skip; apt-get install postgresql"; fi
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[trl]' trackio
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[eval]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[ray]'

@@ -11,9 +11,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
-import psycopg
 from patience import patient
 
 __all__ = ["Server", "running_server", "why_not"]
@@ -31,6 +31,8 @@ def why_not() -> str | None:
     """Why there can be no server here; `None` if there can."""
     if _programs() is None:
         return "PostgreSQL is not installed (apt-get install postgresql)"
+    if find_spec("psycopg") is None:
+        return "psycopg is not installed (pip install 'envport[postgresql]')"
     return None
 
 
@@ -59,6 +61,9 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
+        # Imported only here: it is an extra, without which the tests skip.
+        import psycopg
+
         self._process = subprocess.Popen(
             [
                 str(self._programs / "postgres"), "-D", str(self._data), "-p", str(self._port), "-k", str(self._folder),
@@ -83,6 +88,8 @@ class Server:
 
     def database(self) -> str:
         """The URL of a new, empty database."""
+        import psycopg
+
         self._databases += 1
         name = f"store{self._databases}"
         with psycopg.connect(self._url("postgres"), autocommit=True) as connection:

@@ -18,7 +18,7 @@ from envport.types import Choice
 async def table_on(where: str | Path, *references: str, **settings: Any) -> AsyncIterator[tuple[Episodes, Archive]]:
     """A table whose episodes are recorded in a store. It forgets ended episodes soon."""
     store = DatabaseTrajectories(where, **settings)
-    specs = {spec.name: spec for spec in map(load, references or ("catch", "counter", "showcase"))}
+    specs = {spec.name: spec for spec in map(load, references or ("catch", "counter", "echo", "showcase"))}
     table = Episodes(specs, Limits(max_ended=1), trajectories=store)
     assert store.archive is not None
     async with table.run():

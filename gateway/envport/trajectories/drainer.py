@@ -72,7 +72,7 @@ class Drainer:
         self._asked: Position = (0, 0)
         self._committed: Position = (0, 0)
         self._timer: asyncio.Handle | None = None
-        self._waiting: list[tuple[Position, asyncio.Future[None]]] = []
+        self._waiting: list[_Waiting] = []
         self._rest = b""
         self._trouble: str | None = None
         self._told_at = float("-inf")
@@ -86,11 +86,12 @@ class Drainer:
         if self._timer is None and self._loop is not None:
             self._timer = self._loop.call_later(self._group_seconds, self._ask)
 
-    async def flush(self, seconds: float) -> None:
+    async def flush(self, seconds: float, *, retry: bool = False) -> None:
         """Wait until everything that is in the journal now is in the database.
 
         Args:
             seconds: How long to wait.
+            retry: Whether to wait on if the database is away.
 
         Raises:
             StoreUnavailable: The database did not take it in time.
@@ -99,14 +100,13 @@ class Drainer:
         if self._committed >= target:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((target, done))
+        self._waiting.append(_Waiting(target, done, retry))
         self._ask()
         try:
             async with asyncio.timeout(seconds):
                 await done
         except TimeoutError:
-            why = self._trouble or f"it has not answered for {seconds:g} s"
-            raise StoreUnavailable(f"The trajectory store cannot be written to now: {why}") from None
+            raise _unavailable(self._trouble or f"it has not answered for {seconds:g} s") from None
 
     async def stop(self) -> bool:
         """Have the rest written, and end the process.
@@ -168,8 +168,10 @@ class Drainer:
             self._heard(data)
             return
         assert self._loop is not None
+        assert self._process.stdin is not None
         self._loop.remove_reader(self._process.stdout.fileno())
         self._process.stdout.close()
+        self._process.stdin.close()
         code = self._process.wait()
         self._process = None
         logger.error("the process that fills the trajectory store was lost (%d); another one is started", code)
@@ -192,14 +194,20 @@ class Drainer:
     def _reached(self, position: Position) -> None:
         self._committed = position
         waiting, self._waiting = self._waiting, []
-        for target, done in waiting:
-            if target > position:
-                self._waiting.append((target, done))
-            elif not done.done():
-                done.set_result(None)
+        for one in waiting:
+            if one.target > position:
+                self._waiting.append(one)
+            elif not one.done.done():
+                one.done.set_result(None)
 
     def _note(self, trouble: str) -> None:
         self._trouble = trouble
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if one.retry:
+                self._waiting.append(one)
+            elif not one.done.done():
+                one.done.set_exception(_unavailable(trouble))
         now = time.monotonic()
         if now - self._told_at >= _SILENCE_SECONDS:
             self._told_at = now
@@ -209,6 +217,19 @@ class Drainer:
                 trouble,
                 self._journal.path,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Who waits until the database has everything up to a position."""
+
+    target: Position
+    done: asyncio.Future[None]
+    retry: bool
+
+
+def _unavailable(why: str) -> StoreUnavailable:
+    return StoreUnavailable(f"The trajectory store cannot be written to now: {why}")
 
 
 def _last_words(process: subprocess.Popen[bytes]) -> bytes:

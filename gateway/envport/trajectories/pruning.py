@@ -51,8 +51,7 @@ def prune(database: Database, retention: Retention) -> int:
         with database.write() as connection:
             connection.execute(delete(gateways).where(gateways.c.seen_at < time.time() - _GATEWAY_SECONDS))
         if database.is_sqlite:
-            with database.engine.connect() as connection:
-                connection.exec_driver_sql("PRAGMA incremental_vacuum")
+            _give_back(database)
     return deleted
 
 
@@ -101,3 +100,13 @@ def _delete(connection: Connection, keys: list[int]) -> None:
                 ~exists().where(episode_blobs.c.digest == blobs.c.digest),
             )
         )
+
+
+def _give_back(database: Database) -> None:
+    """Give the room in an SQLite file that is not used any more back to the disk."""
+    connection = database.engine.raw_connection()
+    try:
+        # Each step of the statement frees a page. Only a script is stepped to its end.
+        connection.cursor().executescript("PRAGMA incremental_vacuum")
+    finally:
+        connection.close()

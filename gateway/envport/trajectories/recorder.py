@@ -31,7 +31,7 @@ __all__ = ["DatabaseTrajectories", "open_archive"]
 
 logger = logging.getLogger(__name__)
 
-_FLUSH_SECONDS = 5.0
+_FLUSH_SECONDS = 30.0
 # A database that is restarted is back within a minute.
 _COMMIT_SECONDS = 90.0
 _KEEPING_SECONDS = 60.0
@@ -162,7 +162,7 @@ class DatabaseTrajectories:
     async def _recorded(self) -> None:
         self._drainer.wake()
         if not self.at_once:
-            await self._drainer.flush(_COMMIT_SECONDS)
+            await self._drainer.flush(_COMMIT_SECONDS, retry=True)
 
     async def _flush(self) -> None:
         await self._drainer.flush(_FLUSH_SECONDS)

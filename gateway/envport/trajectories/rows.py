@@ -27,7 +27,7 @@ BLOB = "envport/blob"
 """Key of a content block in the database: digest of the data that is in `blobs`."""
 
 # PostgreSQL has to be told the type of a parameter in a CASE.
-_TOTAL_REWARD: ColumnElement[float | None] = cast_sql(bindparam("total_reward"), Double)
+_TOTAL_REWARD: ColumnElement[Any] = cast_sql(bindparam("total_reward"), Double)
 _TOTALS = (
     update(episodes)
     .where(episodes.c.id == bindparam("key"))
