@@ -102,6 +102,9 @@ class DatabaseArchive:
     async def changes(self) -> AsyncGenerator[AsyncIterator[frozenset[str]]]:
         """Watch for changes: yields the handles of episodes of which something was recorded since the last time."""
         async with self._changes.watch() as changed:
+            if self._flush is not None:
+                # What was recorded while nobody watched would be told of late.
+                await self._flush()
             polling = asyncio.create_task(self._poll())
             try:
                 yield changed

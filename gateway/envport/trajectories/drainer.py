@@ -8,19 +8,23 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from envport.errors import StoreUnavailable
+from envport.trajectories.changes import Changes
 from envport.trajectories.journal import Journal, Position
 
 __all__ = ["DrainTask", "Drainer"]
 
 logger = logging.getLogger(__name__)
 
-# Waiting a little makes larger groups, which cost less for each call.
-_GROUP_SECONDS = 0.05
+# Waiting makes larger groups, which cost less for each call: in groups of 64, one takes four times the CPU time of one
+# in groups of 2,000. Nothing is at stake: the journal has it, and who reads does not wait.
+_GROUP_SECONDS = 1.0
+_WATCHED_SECONDS = 0.05
+# The gateway itself comes first.
+_NICENESS = 10
 _RESTART_SECONDS = 1.0
 _SILENCE_SECONDS = 60.0
 _STOP_SECONDS = 10.0
@@ -35,12 +39,14 @@ class DrainTask:
         journal: Folder of the journal.
         number: Number of the segment to begin with.
         offset: Offset in that segment.
+        niceness: How much the process is to stand back for others.
     """
 
     store: str
     journal: str
     number: int
     offset: int
+    niceness: int
 
     def line(self) -> bytes:
         """The task as a line of JSON."""
@@ -56,17 +62,15 @@ class Drainer:
     Args:
         journal: The journal of this gateway.
         store: Folder or URL of the store.
-        changed: Called with the handles that something was written of.
+        changes: Told of what was written.
         at_once: Whether to write as soon as there is something, because callers wait for it.
     """
 
-    def __init__(
-        self, journal: Journal, store: str, changed: Callable[[frozenset[str]], None], *, at_once: bool = False
-    ):
+    def __init__(self, journal: Journal, store: str, changes: Changes, *, at_once: bool = False):
         self._journal = journal
         self._store = store
-        self._changed = changed
-        self._group_seconds = 0.0 if at_once else _GROUP_SECONDS
+        self._changes = changes
+        self._at_once = at_once
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._asked: Position = (0, 0)
@@ -84,7 +88,9 @@ class Drainer:
     def wake(self) -> None:
         """Say that there is something new in the journal."""
         if self._timer is None and self._loop is not None:
-            self._timer = self._loop.call_later(self._group_seconds, self._ask)
+            watched = self._changes.watched
+            seconds = 0.0 if self._at_once else _WATCHED_SECONDS if watched else _GROUP_SECONDS
+            self._timer = self._loop.call_later(seconds, self._ask)
 
     async def flush(self, seconds: float, *, retry: bool = False) -> None:
         """Wait until everything that is in the journal now is in the database.
@@ -148,7 +154,9 @@ class Drainer:
         )
         assert self._process.stdout is not None
         self._loop.add_reader(self._process.stdout.fileno(), self._read)
-        self._send(DrainTask(self._store, str(self._journal.path), *self._committed).line())
+        self._send(
+            DrainTask(self._store, str(self._journal.path), *self._committed, 0 if self._at_once else _NICENESS).line()
+        )
         self._asked = self._committed
 
     def _send(self, line: bytes) -> None:
@@ -189,7 +197,7 @@ class Drainer:
             if (at := said.get("at")) is not None:
                 self._trouble = None
                 self._reached(tuple(at))
-                self._changed(frozenset(said["handles"]))
+                self._changes.publish(frozenset(said["handles"]))
 
     def _reached(self, position: Position) -> None:
         self._committed = position

@@ -76,9 +76,7 @@ class DatabaseTrajectories:
         except OSError as error:
             self._database.close()
             raise ConfigurationError(f"{self._journals} cannot hold journals: {error.strerror}") from None
-        self._drainer = Drainer(
-            self._journal, str(self._database.folder or where), self._changes.publish, at_once=in_database
-        )
+        self._drainer = Drainer(self._journal, str(self._database.folder or where), self._changes, at_once=in_database)
         self._archive = DatabaseArchive(self._database, self._flush, self._journal.name, self._changes)
         self.archive: Archive | None = self._archive
         self._keys: dict[str, int] = {}
@@ -111,12 +109,16 @@ class DatabaseTrajectories:
     ) -> None:
         """Start the recording of an episode, or of another run of it after a reset."""
         self._begin(episode_id, snapshot())
-        await self._recorded()
+        self._drainer.wake()
+        if not self.at_once:
+            await self._drainer.flush(_COMMIT_SECONDS, retry=True)
 
     async def append(self, episode_id: str, record: StepRecord, totals: Totals) -> None:
         """Record a call."""
         self._journal.write(call_line(self._keys[episode_id], record, totals))
-        await self._recorded()
+        self._drainer.wake()
+        if not self.at_once:
+            await self._drainer.flush(_COMMIT_SECONDS, retry=True)
 
     def end(self, episode_id: str, snapshot: Callable[[], EpisodeSnapshot]) -> None:
         """Record how an episode ended. Also for one that could not begin."""
@@ -158,11 +160,6 @@ class DatabaseTrajectories:
         now = int(time.time() * 1000) << 21 | secrets.randbits(21)
         self._last_key = max(now, self._last_key + 1)
         return self._last_key
-
-    async def _recorded(self) -> None:
-        self._drainer.wake()
-        if not self.at_once:
-            await self._drainer.flush(_COMMIT_SECONDS, retry=True)
 
     async def _flush(self) -> None:
         await self._drainer.flush(_FLUSH_SECONDS)
