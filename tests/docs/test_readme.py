@@ -82,11 +82,11 @@ def test_the_targets_beside_others_are_those_of_the_benchmark():
 
 def test_the_picture_shows_what_the_commands_print():
     recorded = subprocess.run(
-        [sys.executable, str(ROOT / "gateway/images/record.py"), "/dev/stdout"],
+        [sys.executable, str(ROOT / "gateway/pictures/record.py"), "/dev/stdout"],
         capture_output=True,
         text=True,
         env=environment(),
         timeout=patient(60),
         check=True,
     )
-    assert recorded.stdout == (ROOT / "gateway/images/terminal.svg").read_text()
+    assert recorded.stdout == (ROOT / "gateway/pictures/terminal.svg").read_text()

@@ -1,6 +1,6 @@
 """Records the terminal picture of the front page: serve a game, and play it.
 
-    python gateway/images/record.py [FILE]
+    python gateway/pictures/record.py [FILE]
 
 The commands run as they are shown, in a terminal of their own; only the port is another one.
 """
