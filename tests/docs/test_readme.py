@@ -80,6 +80,12 @@ def test_the_targets_beside_others_are_those_of_the_benchmark():
         assert ("missed" in row[3]) == missed, row
 
 
+def test_the_picture_loads_nothing():
+    picture = (ROOT / "gateway/pictures/terminal.svg").read_text()
+    assert not re.search(r"url\(['\"]?http|@import|<image|<script|href=", picture)
+
+
+@pytest.mark.slow
 def test_the_picture_shows_what_the_commands_print():
     recorded = subprocess.run(
         [sys.executable, str(ROOT / "gateway/pictures/record.py"), "/dev/stdout"],
