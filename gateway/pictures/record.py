@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
@@ -29,7 +30,7 @@ from rich.text import Text
 
 COLUMNS = 108
 SHOWN_PORT = "8000"
-SERVE = "envport serve catch?rows=4"
+SERVE = "envport serve catch?rows=4 --store episodes"
 PLAY = f"envport play catch --url http://127.0.0.1:{SHOWN_PORT} --seed 3"
 QUESTION = "direction (1 left, 2 stay, 3 right): "
 # The ball falls in the first column, the paddle begins in the third.
@@ -48,11 +49,13 @@ class Terminal:
         words: The command line.
         seconds: How long it may stay silent.
         variables: Further environment variables.
+        folder: Where it runs.
     """
 
     words: Sequence[str]
     seconds: float
     variables: dict[str, str]
+    folder: str
     text: str = ""
 
     def __post_init__(self) -> None:
@@ -67,6 +70,7 @@ class Terminal:
             stdout=end,
             stderr=end,
             env={**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS), **self.variables},
+            cwd=self.folder,
             start_new_session=True,
         )
         os.close(end)
@@ -120,18 +124,20 @@ def session(envport: str = "envport", seconds: float = SECONDS) -> str:
     variables = {"PATH": f"{Path(envport).parent}{os.pathsep}{os.environ['PATH']}"}
     serve = [envport, *SERVE.split()[1:], "--port", port, "--drain-seconds", "0"]
     play = [envport, *PLAY.replace(SHOWN_PORT, port).split()[1:]]
-    gateway = Terminal(serve, seconds, variables)
-    try:
-        gateway.until("Stop with Ctrl-C.")
-        game = Terminal(play, seconds, variables)
-        for move in MOVES:
-            game.until(QUESTION)
-            game.type(move)
-        game.until("")
-        game.stop()
-    finally:
-        gateway.stop()
-    text = f"{prompted(SERVE)}\n{gateway.text.rstrip()}\n\n{prompted(PLAY)}\n{game.text.rstrip()}\n"
+    with TemporaryDirectory() as folder:
+        gateway = Terminal(serve, seconds, variables, folder)
+        try:
+            gateway.until("Stop with Ctrl-C.")
+            game = Terminal(play, seconds, variables, folder)
+            for move in MOVES:
+                game.until(QUESTION)
+                game.type(move)
+            game.until("")
+            game.stop()
+        finally:
+            gateway.stop()
+    shown = gateway.text.replace(f"{folder}/", "")
+    text = f"{prompted(SERVE)}\n{shown.rstrip()}\n\n{prompted(PLAY)}\n{game.text.rstrip()}\n"
     return CONTROL.sub("", text).replace(f" NAME --url {url}", " NAME").replace(f":{port}", f":{SHOWN_PORT}")
 
 
