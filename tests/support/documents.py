@@ -66,6 +66,10 @@ def commands(page: str) -> list[str]:
 @functools.cache
 def pages() -> tuple[str, ...]:
     """All pages of the repository that are not ignored by git, also those that are not committed yet."""
+    if not (ROOT / ".git").exists():
+        # A copy or a source distribution, which has nothing that git ignores.
+        found = (path.relative_to(ROOT) for path in ROOT.rglob("*.md"))
+        return tuple(sorted(str(page) for page in found if not any(part.startswith(".") for part in page.parts)))
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
         cwd=ROOT,
