@@ -20,7 +20,7 @@ AT_ONCE ?= 7
 BESIDE := tests/bridges:2 tests/cluster tests/envs tests/runtimes tests/evaluation:2 tests/bench
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-slow test-trl test-vllm catalogue mutants lint format bench dist clean
+.PHONY: help serve test test-slow test-trl test-vllm catalogue docs picture mutants lint format bench dist clean
 
 help: ## Show what there is to make.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,12 @@ test-vllm: $(VENV_VLLM)/.test ## Evaluate and train with vLLM on the CPU, in a v
 
 catalogue: $(VENV)/.test ## Check, audit and measure every environment that comes with envport, and write CATALOGUE.md; ten minutes.
 	$(BIN)/python -m envport_bridges.audit.catalogue --page CATALOGUE.md $(ARGS)
+
+docs: $(VENV)/.test ## Make the reference of the public API from its docstrings, and say where it is.
+	$(BIN)/python gateway/reference.py $(ARGS)
+
+picture: $(VENV)/.test ## Record the picture of the front page.
+	$(BIN)/python gateway/pictures/record.py $(ARGS)
 
 mutants: $(VENV)/.test ## Change the source at 150 random places and list what no test notices; about an hour, and half of one more the first time. ARGS="--number 20 envs" for less.
 	@$(BIN)/python tests/support/mutants.py $(ARGS)
@@ -100,7 +106,7 @@ $(VENV)/nemo_gym/%: | $(BIN)/python
 
 # What a machine may not have is installed on its own; the tests that need it then skip and say why.
 $(VENV)/.test: pyproject.toml gateway/envport-client/pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[dev,images,bench,otel,reload]'
+	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[dev,docs,images,bench,otel,reload]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[textarena]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[gymnasium]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[ale]'
