@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from documents import block
 from recorded import opened, played, table_on
 from sqlalchemy import create_engine, func, inspect, select, text, update
 
@@ -43,6 +45,18 @@ async def test_an_episode_is_stored_whole(either: str) -> None:
     assert stored == told.model_copy(update={"episode": stored.episode})
     assert [step.tool for step in stored.steps] == ["show_image", "choose", "show_mixed", "finish"]
     assert (about.principal, about.prompt) == ("ann", episode.prompt)
+
+
+async def test_the_page_s_program(tmp_path: Path) -> None:
+    async with table_on(tmp_path) as (table, _):
+        episode = await opened(table, "catch", seed=5)
+        while episode.status == "running":
+            await episode.call("move", {"direction": "stay"})
+        await opened(table, "catch")
+    program: dict[str, Any] = {}
+    exec(block("gateway/envport/trajectories/README.md", "from envport.trajectories import EpisodeFilter"), program)
+    # The other one was lost with its table.
+    assert await program["rewards"](tmp_path) == [1.0]
 
 
 async def test_nobody_else_finds_it(where: str) -> None:
