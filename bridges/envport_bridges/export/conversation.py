@@ -20,10 +20,22 @@ from envport_bridges.chat import (
     unreadable_part,
 )
 
-__all__ = ["REFUSED", "ConversationForm", "columns_of", "conversation", "first_message", "steps_of", "tool_message"]
+__all__ = [
+    "REFUSED",
+    "ConversationForm",
+    "columns_of",
+    "conversation",
+    "first_message",
+    "steps_of",
+    "tool_message",
+    "why_incomplete",
+]
 
 REFUSED = frozenset({InvalidArguments.code, UnknownTool.code})
 """Codes of the errors of calls that never reached the environment."""
+
+_UNREADABLE = "unreadable"
+"""What the store says of a call whose row is broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +93,19 @@ def steps_of(recorded: RecordedEpisode, form: ConversationForm) -> Sequence[Step
     Raises:
         InvalidRequest: The oldest calls or the tools are not recorded any more.
     """
+    if (why := why_incomplete(recorded)) is not None:
+        raise InvalidRequest(f"episode {recorded.trajectory.episode.episode_id} cannot be exported: {why}")
+    return [step for step in recorded.trajectory.steps if form.refused or step.error not in REFUSED]
+
+
+def why_incomplete(recorded: RecordedEpisode) -> str | None:
+    """Why an episode cannot be exported: what is recorded of it is not all that its player saw. `None` if it can."""
     trajectory = recorded.trajectory
-    handle = trajectory.episode.episode_id
     if trajectory.dropped_steps:
-        raise InvalidRequest(
-            f"the first {trajectory.dropped_steps} calls of episode {handle} are not kept any more: a conversation "
-            "without its beginning is none that the player had"
-        )
-    if not recorded.tools:
-        raise InvalidRequest(f"the tools of episode {handle} are not recorded")
-    return [step for step in trajectory.steps if form.refused or step.error not in REFUSED]
+        return "its first calls are not kept any more"
+    if any(step.error == _UNREADABLE for step in trajectory.steps):
+        return "one of its calls cannot be read"
+    return None if recorded.tools else "its tools are not recorded"
 
 
 def first_message(recorded: RecordedEpisode) -> dict[str, Any]:

@@ -98,5 +98,6 @@ def _require_same_task(recorded: Trajectory, fresh: Episode) -> None:
     if before is not None and now is not None and before.id != now.id:
         info = recorded.episode
         raise InvalidRequest(
-            f"task {info.task_index} of split {info.split!r} is {now.id!r} here, and was {before.id!r} when it was played"
+            f"task {info.task_index} of split {info.split!r} is {now.id!r} here, and was {before.id!r} when it was "
+            "played"
         )

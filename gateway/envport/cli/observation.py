@@ -23,8 +23,8 @@ class ObservationPrinter:
     """Prints observations.
 
     Args:
-        keep: Keeps the content of an image or sound of a MIME type, and returns what to print in its place. If not given,
-            it is saved to a temporary folder, which is created when it is first needed.
+        keep: Keeps the content of an image or sound of a MIME type, and returns what to print in its place. If not
+            given, it is saved to a temporary folder, which is created when it is first needed.
     """
 
     def __init__(self, keep: Callable[[bytes, str], str] | None = None) -> None:

@@ -62,8 +62,8 @@ class StoreOptions(OptionGroup):
         place = self.store or os.environ.get(STORE_VARIABLE) or (file.serve.get("store") if file is not None else None)
         if not place:
             raise ConfigurationError(
-                f"no store is named: give --store FOLDER_OR_URL or set {STORE_VARIABLE}. envport serve says at its start "
-                "where it keeps its episodes"
+                f"no store is named: give --store FOLDER_OR_URL or set {STORE_VARIABLE}. envport serve says at its "
+                "start where it keeps its episodes"
             )
         return str(place)
 

@@ -93,7 +93,7 @@ def _differing(first: Any, second: Any, path: str) -> tuple[str, Any, Any] | Non
         return None
     # In Python, True is 1; in JSON, it is not.
     same = first == second and isinstance(first, bool) == isinstance(second, bool)
-    return None if same else (path, first, second)
+    return None if same else (path, cast("Any", first), second)
 
 
 def _member(key: str) -> str:

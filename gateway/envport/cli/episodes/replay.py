@@ -93,20 +93,20 @@ class _Replay:
     """What a replay showed.
 
     Attributes:
-        recorded: The recording.
+        episode: Handle of the episode.
+        environment: Name of its environment.
+        calls: How many calls are recorded.
         difference: The first difference; `None` if there is none, or if it was not replayed.
         why_not: Why it could not be replayed.
         remarks: What may be the cause of a difference.
     """
 
-    recorded: RecordedEpisode
+    episode: str
+    environment: str
+    calls: int
     difference: Difference | None = None
     why_not: str | None = None
     remarks: list[str] = field(default_factory=list[str])
-
-    @property
-    def environment(self) -> str:
-        return self.recorded.trajectory.episode.environment
 
 
 async def _replay_all(store: StoreOptions, choice: _Choice) -> list[_Replay]:
@@ -159,27 +159,28 @@ class _Players:
 
 async def _replay(recorded: RecordedEpisode, players: _Players) -> _Replay:
     trajectory = recorded.trajectory
-    spec, player = await players.of(trajectory.episode.environment)
+    environment = trajectory.episode.environment
+    spec, player = await players.of(environment)
     remarks: list[str] = []
-    if spec.version != trajectory.environment_version:
-        remarks.append(f"the environment is version {spec.version} here, and was {trajectory.environment_version}")
+    told = _Replay(trajectory.episode.episode_id, environment, len(trajectory.steps), remarks=remarks)
+    if spec.cls.version != trajectory.environment_version:
+        remarks.append(f"the environment is version {spec.cls.version} here, and was {trajectory.environment_version}")
     try:
         now = await player.play(trajectory)
     except (InvalidRequest, UpstreamLost, EpisodeFailed) as error:
-        return _Replay(recorded, why_not=str(error), remarks=remarks)
+        return replace(told, why_not=str(error))
     if now.fingerprint != trajectory.fingerprint:
         remarks.append("its tools are others here: was it served with options, or has it changed? --with names another")
-    return _Replay(recorded, first_difference(trajectory, now), remarks=remarks)
+    return replace(told, difference=first_difference(trajectory, now))
 
 
 def _tell(replayed: _Replay) -> None:
-    steps = replayed.recorded.trajectory.steps
     for remark in replayed.remarks:
         console.note(f"Note: {remark}")
     if replayed.difference is not None:
         tell_difference(replayed.difference, "recorded", "replayed")
     elif replayed.why_not is None:
-        console.line(f"Equal: the first observation and all {len(steps)} calls.", "green")
+        console.line(f"Equal: the first observation and all {replayed.calls} calls.", "green")
 
 
 def _tell_scores(replays: list[_Replay]) -> None:
@@ -191,7 +192,7 @@ def _tell_scores(replays: list[_Replay]) -> None:
         for it in played:
             if it.difference is not None:
                 at = f"call {it.difference.step}, {it.difference.path}"
-                console.line(f"  {it.recorded.trajectory.episode.episode_id} differs first at {at}", "yellow")
+                console.line(f"  {it.episode} differs first at {at}", "yellow")
         for remark, of in _by([(it, remark) for it in them for remark in it.remarks], lambda it: it[1]).items():
             console.note(f"  Note on {len(of)} of them: {remark}")
         for why, of in _by([it for it in them if it.why_not is not None], lambda it: str(it.why_not)).items():
@@ -213,7 +214,7 @@ def _document(replays: list[_Replay]) -> dict[str, Any]:
         "environments": scores,
         "episodes": [
             {
-                "episode_id": it.recorded.trajectory.episode.episode_id,
+                "episode_id": it.episode,
                 "equal": it.difference is None if it.why_not is None else None,
                 "difference": difference_document(it.difference),
                 "why_not": it.why_not,
