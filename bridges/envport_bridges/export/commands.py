@@ -15,7 +15,7 @@ import anyio.to_thread
 import typer
 
 from envport.cli.groups import OptionGroup, grouped
-from envport.cli.stored import FilterOptions, StoreOptions, found_episodes
+from envport.cli.stored import ArchiveOptions, FilterOptions, found_episodes
 from envport.errors import ConfigurationError
 from envport.trajectories.archive import Archive, EpisodeFilter
 from envport.trajectories.recorded import RecordedEpisode, read_recorded
@@ -80,7 +80,7 @@ def export(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="The most episodes; all if not given.")] = None,
     *,
-    store: StoreOptions,
+    store: ArchiveOptions,
     wanted: FilterOptions,
     content: FormOptions,
 ) -> None:
@@ -120,7 +120,7 @@ class _Chosen:
                 self.left_out[why] += 1
 
 
-async def _export(store: StoreOptions, chosen: _Chosen, write: _Write, file: Path, form: ConversationForm) -> int:
+async def _export(store: ArchiveOptions, chosen: _Chosen, write: _Write, file: Path, form: ConversationForm) -> int:
     async with store.opened() as archive:
         if not await archive.count(chosen.wanted):
             raise ConfigurationError(f"no episode fits, so {file} is not written")

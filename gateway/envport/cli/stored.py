@@ -23,7 +23,7 @@ from envport.trajectories import open_archive
 from envport.trajectories.archive import Archive, EpisodeFilter, StoredEpisode
 from envport.types import FaultOwner, Reason, Status
 
-__all__ = ["STORE_VARIABLE", "FilterOptions", "StoreOptions", "found_episodes"]
+__all__ = ["STORE_VARIABLE", "ArchiveOptions", "FilterOptions", "found_episodes"]
 
 STORE_VARIABLE = "ENVPORT_STORE"
 
@@ -33,7 +33,7 @@ _PAGE = 500
 
 
 @dataclass(frozen=True)
-class StoreOptions(OptionGroup):
+class ArchiveOptions(OptionGroup):
     """Where the episodes are."""
 
     store: Annotated[

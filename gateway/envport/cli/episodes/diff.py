@@ -11,7 +11,7 @@ import typer
 from envport.cli import console
 from envport.cli.groups import grouped
 from envport.cli.options import AsJson
-from envport.cli.stored import StoreOptions
+from envport.cli.stored import ArchiveOptions
 from envport.trajectories.difference import ABSENT, Difference, first_difference
 from envport.trajectories.recorded import RecordedEpisode, read_recorded
 
@@ -26,7 +26,7 @@ def diff(
     second: Annotated[str, typer.Argument(metavar="OTHER", help="Handle of the second one.")],
     as_json: AsJson = False,
     *,
-    store: StoreOptions,
+    store: ArchiveOptions,
 ) -> None:
     """Compare two recorded episodes: the first call and JSON path at which they differ.
 
@@ -65,7 +65,7 @@ def difference_document(found: Difference | None) -> dict[str, Any] | None:
     return {"step": found.step, "path": found.path, **there}
 
 
-async def _read_both(store: StoreOptions, first: str, second: str) -> tuple[RecordedEpisode, RecordedEpisode]:
+async def _read_both(store: ArchiveOptions, first: str, second: str) -> tuple[RecordedEpisode, RecordedEpisode]:
     async with store.opened() as archive:
         return await read_recorded(archive, first), await read_recorded(archive, second)
 

@@ -12,7 +12,7 @@ import typer
 from envport.cli import console
 from envport.cli.groups import grouped
 from envport.cli.options import AsJson
-from envport.cli.stored import FilterOptions, StoreOptions, found_episodes
+from envport.cli.stored import ArchiveOptions, FilterOptions, found_episodes
 from envport.trajectories.archive import StoredEpisode
 
 __all__ = ["episode_document", "list_recorded", "task_name", "told_time"]
@@ -25,7 +25,7 @@ def list_recorded(
     limit: Annotated[int, typer.Option(min=1, help="The most episodes to list.")] = 50,
     as_json: AsJson = False,
     *,
-    store: StoreOptions,
+    store: ArchiveOptions,
     wanted: FilterOptions,
 ) -> None:
     """List recorded episodes, the newest first."""
@@ -42,7 +42,7 @@ def list_recorded(
         console.note(f"{total - len(found)} more: --limit {total} lists all")
 
 
-async def _find(store: StoreOptions, wanted: FilterOptions, limit: int) -> tuple[list[StoredEpisode], int]:
+async def _find(store: ArchiveOptions, wanted: FilterOptions, limit: int) -> tuple[list[StoredEpisode], int]:
     chosen = wanted.filter()
     async with store.opened() as archive:
         found = [stored async for stored in found_episodes(archive, chosen, limit)]

@@ -18,7 +18,7 @@ from envport.cli.episodes.diff import difference_document, tell_difference
 from envport.cli.groups import grouped
 from envport.cli.loading import load_environment
 from envport.cli.options import REFERENCE_EXAMPLES, AsJson
-from envport.cli.stored import FilterOptions, StoreOptions, found_episodes
+from envport.cli.stored import ArchiveOptions, FilterOptions, found_episodes
 from envport.definition import EnvironmentDefinition
 from envport.errors import ConfigurationError, EpisodeFailed, InvalidRequest, UpstreamLost
 from envport.trajectories.archive import Archive
@@ -46,7 +46,7 @@ def replay(
     limit: Annotated[int, typer.Option(min=1, help="With --all: the most episodes to replay.")] = 100,
     as_json: AsJson = False,
     *,
-    store: StoreOptions,
+    store: ArchiveOptions,
     wanted: FilterOptions,
 ) -> None:
     """Make the calls of a recorded episode again, in a fresh one with the same task and seed, and compare.
@@ -109,7 +109,7 @@ class _Replay:
     remarks: list[str] = field(default_factory=list[str])
 
 
-async def _replay_all(store: StoreOptions, choice: _Choice) -> list[_Replay]:
+async def _replay_all(store: ArchiveOptions, choice: _Choice) -> list[_Replay]:
     players = _Players(choice.reference)
     async with store.opened() as archive, players.stack:
         return [await _replay(recorded, players) async for recorded in _chosen(archive, choice)]

@@ -17,7 +17,7 @@ from envport.cli.episodes.listing import told_time
 from envport.cli.groups import grouped
 from envport.cli.observation import ObservationPrinter
 from envport.cli.options import AsJson
-from envport.cli.stored import StoreOptions
+from envport.cli.stored import ArchiveOptions
 from envport.cli.summary import first_line
 from envport.errors import ConfigurationError
 from envport.trajectories.recorded import RecordedEpisode, read_recorded
@@ -36,7 +36,7 @@ def show(
     ] = None,
     as_json: AsJson = False,
     *,
-    store: StoreOptions,
+    store: ArchiveOptions,
 ) -> None:
     """Show a recorded episode: its tools, what its player saw and did, and its rewards."""
     recorded = anyio.run(read, store, episode)
@@ -65,7 +65,7 @@ def show(
     _show_end(recorded.trajectory.episode)
 
 
-async def read(store: StoreOptions, handle: str) -> RecordedEpisode:
+async def read(store: ArchiveOptions, handle: str) -> RecordedEpisode:
     """An episode of a store.
 
     Raises:
