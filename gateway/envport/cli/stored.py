@@ -14,16 +14,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, cast, get_args
 
+import anyio.to_thread
 import typer
 
 from envport.cli.groups import OptionGroup
 from envport.environment_file import DEFAULT_FILE, EnvironmentFile
-from envport.errors import ConfigurationError
-from envport.trajectories import open_archive
+from envport.errors import ConfigurationError, UnknownEpisode
 from envport.trajectories.archive import Archive, EpisodeFilter, StoredEpisode
+from envport.trajectories.recorded import RecordedEpisode, read_recorded
 from envport.types import FaultOwner, Reason, Status
 
-__all__ = ["STORE_VARIABLE", "ArchiveOptions", "FilterOptions", "found_episodes"]
+__all__ = ["STORE_VARIABLE", "ArchiveOptions", "FilterOptions", "found_episodes", "named_episode"]
 
 STORE_VARIABLE = "ENVPORT_STORE"
 
@@ -54,8 +55,15 @@ class ArchiveOptions(OptionGroup):
             ConfigurationError: None is named, or it is none.
             StoreUnavailable: It cannot be read now.
         """
-        async with open_archive(self._place()) as archive:
+        place = self._place()
+        # Imported only here: SQLAlchemy takes longer to import than most commands take.
+        from envport.trajectories.recorder import open_archive
+
+        archive = await anyio.to_thread.run_sync(open_archive, place)
+        try:
             yield archive
+        finally:
+            archive.close()
 
     def _place(self) -> str:
         file = EnvironmentFile.in_folder()
@@ -116,6 +124,21 @@ class FilterOptions(OptionGroup):
             until=_time("--until", self.until),
             labels=dict(map(_label, self.label)),
         )
+
+
+async def named_episode(archive: Archive, handle: str) -> RecordedEpisode:
+    """An episode that the user has named.
+
+    Raises:
+        ConfigurationError: The store has no such episode.
+        StoreUnavailable: The store cannot be read now.
+    """
+    try:
+        return await read_recorded(archive, handle)
+    except UnknownEpisode:
+        raise ConfigurationError(
+            f"the store has no episode {handle!r}: envport episodes list shows which it has"
+        ) from None
 
 
 async def found_episodes(archive: Archive, wanted: EpisodeFilter, limit: int | None) -> AsyncIterator[StoredEpisode]:

@@ -11,9 +11,9 @@ import typer
 from envport.cli import console
 from envport.cli.groups import grouped
 from envport.cli.options import AsJson
-from envport.cli.stored import ArchiveOptions
+from envport.cli.stored import ArchiveOptions, named_episode
 from envport.trajectories.difference import ABSENT, Difference, first_difference
-from envport.trajectories.recorded import RecordedEpisode, read_recorded
+from envport.trajectories.recorded import RecordedEpisode
 
 __all__ = ["diff", "difference_document", "tell_difference"]
 
@@ -67,7 +67,7 @@ def difference_document(found: Difference | None) -> dict[str, Any] | None:
 
 async def _read_both(store: ArchiveOptions, first: str, second: str) -> tuple[RecordedEpisode, RecordedEpisode]:
     async with store.opened() as archive:
-        return await read_recorded(archive, first), await read_recorded(archive, second)
+        return await named_episode(archive, first), await named_episode(archive, second)
 
 
 def _short(value: Any) -> str:

@@ -18,7 +18,7 @@ from envport.cli.episodes.diff import difference_document, tell_difference
 from envport.cli.groups import grouped
 from envport.cli.loading import load_environment
 from envport.cli.options import REFERENCE_EXAMPLES, AsJson
-from envport.cli.stored import ArchiveOptions, FilterOptions, found_episodes
+from envport.cli.stored import ArchiveOptions, FilterOptions, found_episodes, named_episode
 from envport.definition import EnvironmentDefinition
 from envport.errors import ConfigurationError, EpisodeFailed, InvalidRequest, UpstreamLost
 from envport.trajectories.archive import Archive
@@ -117,7 +117,7 @@ async def _replay_all(store: ArchiveOptions, choice: _Choice) -> list[_Replay]:
 
 async def _chosen(archive: Archive, choice: _Choice) -> AsyncIterator[RecordedEpisode]:
     if choice.episode is not None:
-        yield await read_recorded(archive, choice.episode)
+        yield await named_episode(archive, choice.episode)
         return
     wanted = choice.wanted.filter()
     if wanted.lost is None:

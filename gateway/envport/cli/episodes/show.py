@@ -17,20 +17,18 @@ from envport.cli.episodes.listing import told_time
 from envport.cli.groups import grouped
 from envport.cli.observation import ObservationPrinter
 from envport.cli.options import AsJson
-from envport.cli.stored import ArchiveOptions
+from envport.cli.stored import ArchiveOptions, named_episode
 from envport.cli.summary import first_line
 from envport.errors import ConfigurationError
-from envport.trajectories.recorded import RecordedEpisode, read_recorded
+from envport.trajectories.recorded import RecordedEpisode
 from envport.types import EpisodeInfo, StepRecord
 
-__all__ = ["Handle", "read", "show"]
-
-Handle = Annotated[str, typer.Argument(metavar="EPISODE", help="The episode's handle.")]
+__all__ = ["show"]
 
 
 @grouped
 def show(
-    episode: Handle,
+    episode: Annotated[str, typer.Argument(metavar="EPISODE", help="The episode's handle.")],
     images: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write its images there; otherwise only their size is told.")
     ] = None,
@@ -39,7 +37,7 @@ def show(
     store: ArchiveOptions,
 ) -> None:
     """Show a recorded episode: its tools, what its player saw and did, and its rewards."""
-    recorded = anyio.run(read, store, episode)
+    recorded = anyio.run(_read, store, episode)
     if as_json:
         trajectory = recorded.trajectory.model_dump(mode="json")
         console.document({**trajectory, "prompt": recorded.prompt, "tools": list(recorded.tools)})
@@ -65,15 +63,9 @@ def show(
     _show_end(recorded.trajectory.episode)
 
 
-async def read(store: ArchiveOptions, handle: str) -> RecordedEpisode:
-    """An episode of a store.
-
-    Raises:
-        UnknownEpisode: The store has no such episode.
-        StoreUnavailable: The store cannot be read now.
-    """
+async def _read(store: ArchiveOptions, handle: str) -> RecordedEpisode:
     async with store.opened() as archive:
-        return await read_recorded(archive, handle)
+        return await named_episode(archive, handle)
 
 
 def _show_facts(recorded: RecordedEpisode) -> None:
