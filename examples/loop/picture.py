@@ -25,7 +25,7 @@ def draw(rewards: Mapping[str, float], curve: Sequence[float], file: Path) -> No
     stages.axhline(0, color="black", linewidth=0.6)
     stages.set(ylabel="mean reward", ylim=(-1.0, 1.12), title="Starts that nobody has seen")
     training.plot(range(1, len(curve) + 1), curve, color="#2a9d5c")
-    training.set(xlabel="batch of 64 rollouts", title="GRPO, from the fine-tuned model")
+    training.set(xlabel="batch of rollouts", title="GRPO, from the fine-tuned model")
     figure.tight_layout()
     figure.savefig(file, dpi=120)
     pyplot.close(figure)

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -88,9 +89,7 @@ def policy(rows: Any, seed: int) -> tuple[Any, Any]:
     """A model with random weights, and a tokenizer that was made for these conversations."""
     set_seed(seed)
     template = (TEMPLATES / "qwen3_instruct_2507.jinja").read_text()
-    texts = [
-        render_jinja_template([row["messages"]], tools=row["tools"], chat_template=template)[0][0] for row in rows
-    ]
+    texts = [render_jinja_template([row["messages"]], tools=row["tools"], chat_template=template)[0][0] for row in rows]
     tokenizer = make_tokenizer(texts)
     return make_model(tokenizer), tokenizer
 
@@ -130,7 +129,7 @@ def fine_tune(model: Any, tokenizer: Any, rows: Any, options: argparse.Namespace
 def grpo(model: Any, tokenizer: Any, spec: EnvironmentSpec, options: argparse.Namespace) -> Any:
     """A trainer that plays the environment of a specification."""
     args = GRPOConfig(
-        per_device_train_batch_size=64,
+        per_device_train_batch_size=8 * options.groups,
         per_device_eval_batch_size=options.evaluation,
         num_generations=8,
         num_generations_eval=1,
@@ -191,7 +190,7 @@ def loop(url: str, store: Path, options: argparse.Namespace) -> tuple[dict[str, 
     rewards = {"before": evaluate(model, tokenizer, url, "before", options)}
     fine_tune(model, tokenizer, rows, options)
     rewards["fine-tuned"] = evaluate(model, tokenizer, url, "fine-tuned", options)
-    spec = specification(url, "grpo", "train", 8 * options.batches, options.seed)
+    spec = specification(url, "grpo", "train", options.groups * options.batches, options.seed)
     trainer = grpo(model, tokenizer, spec, options)
     trainer.train()
     curve = [entry[REWARD] for entry in trainer.state.log_history if REWARD in entry]
@@ -218,7 +217,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--slips", type=float, default=0.3, help="share of its moves in which the expert slips")
     parser.add_argument("--epochs", type=float, default=3, help="of fine-tuning")
     parser.add_argument("--sft-learning-rate", type=float, default=2e-3)
-    parser.add_argument("--batches", type=int, default=40, help="of GRPO, 64 episodes each")
+    parser.add_argument("--batches", type=int, default=40, help="of GRPO")
+    parser.add_argument("--groups", type=int, default=8, help="tasks in a batch, each played eight times")
     parser.add_argument("--learning-rate", type=float, default=3e-4, help="of GRPO")
     parser.add_argument("--evaluation", type=int, default=200, help="episodes of each evaluation")
     parser.add_argument("--seed", type=int, default=0)
@@ -242,7 +242,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     assert all(abs(found[stage] - rewards[stage]) < 1e-6 for stage in STAGES), (found, rewards)
     draw(rewards, curve, options.output / "rewards.png")
     print(f"{time.monotonic() - began:.0f} s; {options.output / 'rewards.png'}", flush=True)
-    for stage, following in zip(STAGES, STAGES[1:], strict=False):
+    for stage, following in pairwise(STAGES):
         gain = rewards[following] - rewards[stage]
         assert gain >= options.gain, f"{following} earns {rewards[following]:.3f}, {stage} {rewards[stage]:.3f}"
     return rewards
