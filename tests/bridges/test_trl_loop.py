@@ -1,4 +1,4 @@
-"""The example that goes once around: episodes of an expert are recorded, exported and fine-tuned on; then comes GRPO."""
+"""The example that goes once around: an expert is recorded, exported and fine-tuned on; then comes GRPO."""
 
 from __future__ import annotations
 
