@@ -85,6 +85,11 @@ def episodes(*words: str, store: Path) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def listed_episodes(run: str, store: Path) -> list[dict[str, Any]]:
+    """The recorded episodes with this label, but for those that run."""
+    return json.loads(episodes("list", "--json", "--limit", "100000", "--ended", "--label", f"run={run}", store=store))
+
+
 def policy(rows: Any, seed: int) -> tuple[Any, Any]:
     """A model with random weights, and a tokenizer that was made for these conversations."""
     set_seed(seed)
@@ -180,6 +185,9 @@ def loop(url: str, store: Path, options: argparse.Namespace) -> tuple[dict[str, 
     with Client(url) as client:
         listed = client.environment(ENVIRONMENT).tools
     asyncio.run(play(url, ENVIRONMENT, options.demonstrations, options.seed, options.slips))
+    # A gateway writes to its database within a second.
+    while len(listed_episodes("expert", store)) < options.demonstrations:
+        time.sleep(0.1)
     file = options.output / "expert.parquet"
     chosen = ("--environment", ENVIRONMENT, "--label", "run=expert", "--min-reward", "1")
     print(episodes("export", str(file), *chosen, store=store), end="", flush=True)
@@ -202,11 +210,8 @@ def recorded(store: Path) -> dict[str, float]:
     """The mean reward of each stage's evaluation, as the store has it."""
     means: dict[str, float] = {}
     for stage in STAGES:
-        listed = json.loads(
-            episodes("list", "--json", "--limit", "100000", "--label", f"run=evaluated-{stage}", store=store)
-        )
         # Whoever calls no tool earns nothing; GRPO counts that as 0.
-        means[stage] = fmean(episode["reward"] or 0.0 for episode in listed)
+        means[stage] = fmean(episode["reward"] or 0.0 for episode in listed_episodes(f"evaluated-{stage}", store))
     return means
 
 

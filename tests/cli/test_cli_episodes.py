@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from command_line import Served, envport_here
 from mcp import Client as McpClient
+from patience import patient
 
 from envport import Client
 
@@ -94,7 +96,12 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
             handles.append(opened.episode_id)
             if close and client.episode(opened.episode_id).outcome is None:
                 client.finish(opened.episode_id)
-        yield Recorded(store, reference, *handles)
+        found = Recorded(store, reference, *handles)
+        # A gateway writes to its database within a second.
+        deadline = time.monotonic() + patient(30)
+        while len(json.loads(found.run("list", "--json", "--ended").stdout)) < 4:
+            assert time.monotonic() < deadline, "the episodes are not in the store"
+        yield found
 
 
 def handles_of(done: Any) -> list[str]:

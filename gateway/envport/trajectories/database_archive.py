@@ -47,6 +47,10 @@ class DatabaseArchive:
         self._own = own
         self._changes = changes or Changes()
 
+    def close(self) -> None:
+        """Close the connections to the database."""
+        self._database.close()
+
     async def find(self, wanted: EpisodeFilter, limit: int = 100, after: str | None = None) -> EpisodePage:
         """The episodes that a filter lets through, the newest first."""
         return await self._read(partial(reading.find_episodes, wanted=wanted, limit=limit, after=after))
@@ -120,7 +124,7 @@ def _others(connection: Connection, own: str) -> list[tuple[str, tuple[Any, ...]
     """The live episodes of other gateways, and what they have come to."""
     it = episodes.c
     query = select(it.handle, it.id, it.steps, it.errors).where(it.gateway != own, it.ended_at.is_(None))
-    return [(handle, tuple(state)) for handle, *state in connection.execute(query).tuples()]
+    return [(handle, tuple(state)) for handle, *state in connection.execute(query)]
 
 
 def _attach(connection: Connection, handle: str, kind: str, body: str, principal: str | None) -> None:

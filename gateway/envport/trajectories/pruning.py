@@ -75,7 +75,7 @@ def _outdated(connection: Connection, retention: Retention) -> list[int]:
         return []
     found: list[int] = []
     sizes = select(it.id, it.bytes).where(it.ended_at.is_not(None)).order_by(it.id).limit(_AT_ONCE)
-    for key, size in connection.execute(sizes).tuples():
+    for key, size in connection.execute(sizes):
         found.append(key)
         too_many -= size
         if too_many <= 0:

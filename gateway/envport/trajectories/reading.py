@@ -234,9 +234,7 @@ def _with_blobs(connection: Connection, observation: dict[str, Any]) -> dict[str
     """An observation with its images put back."""
     content = cast("Sequence[dict[str, Any]]", observation["content"])
     wanted = {block[BLOB] for block in content if BLOB in block and "data" not in block}
-    found = dict(
-        connection.execute(select(blobs.c.digest, blobs.c.data).where(blobs.c.digest.in_(wanted))).tuples().all()
-    )
+    found = dict(connection.execute(select(blobs.c.digest, blobs.c.data).where(blobs.c.digest.in_(wanted))).all())
     filled: list[dict[str, Any]] = []
     for block in content:
         if (digest := block.get(BLOB)) in wanted:

@@ -73,9 +73,7 @@ def lose_silent(database: Database) -> None:
 def _lose(
     connection: Connection, which: ColumnElement[bool], keep: Callable[[str], bool] = lambda handle: False
 ) -> list[str]:
-    live: Sequence[tuple[int, str]] = (
-        connection.execute(select(episodes.c.id, episodes.c.handle).where(which)).tuples().all()
-    )
+    live: Sequence[tuple[int, str]] = connection.execute(select(episodes.c.id, episodes.c.handle).where(which)).all()
     lost = [key for key, handle in live if not keep(handle)]
     if lost:
         logger.warning("%d episodes were lost with their gateway", len(lost))
