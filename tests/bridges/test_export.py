@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,17 @@ from apart import python_of
 from recorded_plays import recorded_at
 
 from envport import Client
-from envport.errors import ConfigurationError, InvalidRequest
+from envport.errors import ConfigurationError, InvalidRequest, MissingExtra
 from envport.trajectories.recorded import RecordedEpisode
-from envport_bridges.export import ConversationForm, atif_document, conversation, write_atif, write_jsonl, write_parquet
+from envport_bridges.export import (
+    ConversationForm,
+    atif_document,
+    conversation,
+    load_export,
+    write_atif,
+    write_jsonl,
+    write_parquet,
+)
 
 pytest.importorskip("PIL.Image", reason="Pillow is not installed (extra images)")
 
@@ -135,6 +144,25 @@ def test_what_cannot_be_written_is_said(recorded: RecordedEpisode, tmp_path: Pat
         write_jsonl([recorded], tmp_path / "missing" / "episodes.jsonl")
     with pytest.raises(ConfigurationError, match="exists already"):
         write_atif([recorded], tmp_path)
+
+
+def test_a_missing_extra_is_named(recorded: RecordedEpisode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    write_jsonl([recorded], tmp_path / "episodes.jsonl")
+    for work in (
+        lambda: write_parquet([recorded], tmp_path / "episodes.parquet"),
+        lambda: load_export(tmp_path / "episodes.jsonl"),
+    ):
+        with pytest.raises(MissingExtra, match=r"pip install 'envport\[export\]'"):
+            work()
+
+
+def test_what_is_no_export_is_said(tmp_path: Path):
+    pytest.importorskip("datasets", reason="datasets is not installed (extra export)")
+    (tmp_path / "broken.jsonl").write_text("{")
+    for name, why in (("broken.jsonl", "no JSON"), ("missing.jsonl", "cannot be read"), ("rows.csv", r"\.parquet")):
+        with pytest.raises(ConfigurationError, match=why):
+            load_export(tmp_path / name)
 
 
 def test_an_episode_is_a_trajectory_of_harbor(recorded: RecordedEpisode):

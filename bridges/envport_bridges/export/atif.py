@@ -10,7 +10,7 @@ from typing import Any
 from envport.blocks import ContentBlock, text_of
 from envport.trajectories.recorded import RecordedEpisode
 from envport.types import Observation, StepRecord
-from envport_bridges.chat import decoded_image, function_schema, shown_content, unreadable_part
+from envport_bridges.chat import decoded_image, function_schema, shown_content, task_message, unreadable_part
 from envport_bridges.export.conversation import ConversationForm, columns_of, steps_of
 
 __all__ = ["ATIF_VERSION", "atif_document"]
@@ -77,7 +77,7 @@ def atif_document(
 
 def _first(recorded: RecordedEpisode, images: dict[str, bytes]) -> Any:
     shown = _content(recorded.trajectory.first_observation, images)
-    told = f"{recorded.prompt}\n\n" if recorded.prompt else ""
+    told = task_message(recorded.prompt)["content"]
     return told + shown if isinstance(shown, str) else [{"type": "text", "text": told}, *shown]
 
 

@@ -124,9 +124,11 @@ async def _chosen(archive: Archive, choice: _Choice) -> AsyncIterator[RecordedEp
         # The fault that ended an episode does not come again.
         wanted = replace(wanted, lost=False)
     async for stored in found_episodes(archive, wanted, choice.limit):
-        console.status(f"replaying {stored.info.episode_id}")
+        if console.is_terminal():
+            console.status(f"replaying {stored.info.episode_id}")
         yield await read_recorded(archive, stored.info.episode_id)
-    console.status("")
+    if console.is_terminal():
+        console.status("")
 
 
 class _Players:

@@ -39,7 +39,8 @@ def show(
     """Show a recorded episode: its tools, what its player saw and did, and its rewards."""
     recorded = anyio.run(_read, store, episode)
     if as_json:
-        trajectory = recorded.trajectory.model_dump(mode="json")
+        # The rewards are with the calls, and the store does not know when a live episode expires.
+        trajectory = recorded.trajectory.model_dump(mode="json", exclude={"episode": {"rewards", "expires_in"}})
         console.document({**trajectory, "prompt": recorded.prompt, "tools": list(recorded.tools)})
         return
     printer = ObservationPrinter(_Kept(images) if images is not None else _size)
