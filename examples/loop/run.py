@@ -218,7 +218,7 @@ def recorded(store: Path) -> dict[str, float]:
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--demonstrations", type=int, default=300, help="episodes that the expert plays")
+    parser.add_argument("--demonstrations", type=int, default=150, help="episodes that the expert plays")
     parser.add_argument("--slips", type=float, default=0.3, help="share of its moves in which the expert slips")
     parser.add_argument("--epochs", type=float, default=3, help="of fine-tuning")
     parser.add_argument("--sft-learning-rate", type=float, default=2e-3)
