@@ -234,13 +234,14 @@ def test_a_replay_that_differs_names_the_call_and_the_path(recorded: Recorded):
     done = recorded.run("replay", recorded.caught, "--with", "catch?render=words")
     assert done.returncode == 1
     assert "differ first at the first observation, at $.first_observation.content[0].text:" in done.stdout
+    assert "--with 'catch?...'" in done.stderr
 
 
 def test_many_replays_give_a_score_of_each_environment(recorded: Recorded):
     done = recorded.run("replay", "--all", "--environment", "things", "--with", recorded.reference)
     assert done.returncode == 1
     assert "things: 2 of 3 replays are equal (66.7%)" in done.stdout
-    assert f"{recorded.rolled} differs first at call 1, $.observation.content[0].text" in done.stdout
+    assert f"1 differ first at call 1, at $.observation.content[0].text: {recorded.rolled}" in done.stdout
     done = recorded.run("replay", "--all", "--environment", "catch", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["environments"]["catch"] == {

@@ -15,7 +15,7 @@ from envport.cli.stored import ArchiveOptions, named_episode
 from envport.trajectories.difference import ABSENT, Difference, first_difference
 from envport.trajectories.recorded import RecordedEpisode
 
-__all__ = ["diff", "difference_document", "tell_difference"]
+__all__ = ["diff", "difference_document", "place_of", "tell_difference"]
 
 _SHOWN = 300
 
@@ -51,9 +51,13 @@ def tell_difference(found: Difference, first: str, second: str) -> None:
         first: Name of the first episode.
         second: Name of the second one.
     """
-    where = f"call {found.step}" if found.step else "the first observation"
-    console.line(f"They differ first at {where}, at {found.path}:", "bold")
+    console.line(f"They differ first at {place_of(found)}:", "bold")
     console.rows([(first, _short(found.first)), (second, _short(found.second))])
+
+
+def place_of(found: Difference) -> str:
+    """Where a difference is, for people to read."""
+    return f"{f'call {found.step}' if found.step else 'the first observation'}, at {found.path}"
 
 
 def difference_document(found: Difference | None) -> dict[str, Any] | None:

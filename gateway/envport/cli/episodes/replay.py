@@ -14,7 +14,7 @@ import typer
 
 from envport.checker.recordings import Replayer, replayer
 from envport.cli import console
-from envport.cli.episodes.diff import difference_document, tell_difference
+from envport.cli.episodes.diff import difference_document, place_of, tell_difference
 from envport.cli.groups import grouped
 from envport.cli.loading import load_environment
 from envport.cli.options import REFERENCE_EXAMPLES, AsJson
@@ -26,6 +26,8 @@ from envport.trajectories.difference import Difference, first_difference
 from envport.trajectories.recorded import RecordedEpisode, read_recorded
 
 __all__ = ["replay"]
+
+_SHOWN = 3
 
 
 @grouped
@@ -171,9 +173,11 @@ async def _replay(recorded: RecordedEpisode, players: _Players) -> _Replay:
         now = await player.play(trajectory)
     except (InvalidRequest, UpstreamLost, EpisodeFailed) as error:
         return replace(told, why_not=str(error))
-    if now.fingerprint != trajectory.fingerprint:
-        remarks.append("its tools are others here: was it served with options, or has it changed? --with names another")
-    return replace(told, difference=first_difference(trajectory, now))
+    difference = first_difference(trajectory, now)
+    if now.fingerprint != trajectory.fingerprint or (difference is not None and not difference.step):
+        what = "begins otherwise here" if now.fingerprint == trajectory.fingerprint else "has other tools here"
+        remarks.append(f"it {what}: if the gateway served it with options, name them: --with '{environment}?...'")
+    return replace(told, difference=difference)
 
 
 def _tell(replayed: _Replay) -> None:
@@ -191,10 +195,11 @@ def _tell_scores(replays: list[_Replay]) -> None:
         equal = sum(it.difference is None for it in played)
         share = f" ({equal / len(played):.1%})" if played else ""
         console.heading(f"{name}: {equal} of {len(played)} replays are equal{share}")
-        for it in played:
-            if it.difference is not None:
-                at = f"call {it.difference.step}, {it.difference.path}"
-                console.line(f"  {it.episode} differs first at {at}", "yellow")
+        differing = [(place_of(it.difference), it.episode) for it in played if it.difference is not None]
+        for place, of in _by(differing, lambda it: it[0]).items():
+            shown = ", ".join(handle for _, handle in of[:_SHOWN])
+            more = f" and {len(of) - _SHOWN} more" if len(of) > _SHOWN else ""
+            console.line(f"  {len(of)} differ first at {place}: {shown}{more}", "yellow")
         for remark, of in _by([(it, remark) for it in them for remark in it.remarks], lambda it: it[1]).items():
             console.note(f"  Note on {len(of)} of them: {remark}")
         for why, of in _by([it for it in them if it.why_not is not None], lambda it: str(it.why_not)).items():
