@@ -7,17 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 from recorded_plays import recorded_at
 from tiny_model import calls, config, make_model, make_tokenizer, scripted
+from transformers.image_utils import load_image
 from trl import SFTConfig, SFTTrainer
 
 from envport import Client
 from envport.tools.content import text_observation
-from envport_bridges.export import ConversationForm, load_export, write_jsonl, write_parquet
+from envport_bridges.export import ConversationForm, conversation, load_export, write_jsonl, write_parquet
 from envport_bridges.trl import ConcurrentGRPOTrainer, EnvironmentSpec
 
 DONE = "I stop.<|im_end|>"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read from files is cached in the test's folder, and not in that of the user."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def played(url: str, tmp_path: Path) -> tuple[list[list[int]], list[list[int]], list[str]]:
@@ -91,6 +99,27 @@ def test_only_the_assistants_turns_are_learned_if_that_is_asked_for(rollouts: An
     assert make_tokenizer().decode(learned).replace("<|im_end|>\n", "<|im_end|>") == make_tokenizer().decode(wrote)
     trainer.train()
     assert trainer.state.global_step == 1
+
+
+def test_images_stand_where_trl_puts_them(gateway_url: str):
+    spec = EnvironmentSpec(f"{gateway_url}/environments/pictures", num_tasks=1)
+    environment: Any = spec.environment_factory()
+    observation = environment.reset(**spec.rows[0])
+    # As GRPOTrainer joins a prompt and an observation with images.
+    shown = [{"type": "text", "text": spec.rows[0]["prompt"][-1]["content"]}, *observation]
+    shown_by_tool = environment.look()
+    messages = conversation(recorded_at(gateway_url, environment.episode_id))["messages"]
+    for exported, told in ((messages[0]["content"], shown), (messages[2]["content"], shown_by_tool)):
+        assert [part["type"] for part in exported] == [part["type"] for part in told]
+        for part, trl_s in zip(exported, told, strict=True):
+            if part["type"] == "text":
+                assert part == trl_s
+            else:
+                image = load_image(part["image"])
+                assert (image.size, image.convert("RGB").tobytes()) == (
+                    trl_s["image"].size,
+                    trl_s["image"].convert("RGB").tobytes(),
+                )
 
 
 @pytest.mark.parametrize("as_text", [True, False])

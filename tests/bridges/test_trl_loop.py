@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 import torch
 from harness import running
@@ -23,9 +24,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "loop"
 
 
 @pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     """Imports a module of the example: this process has loaded torch and TRL."""
     monkeypatch.syspath_prepend(EXAMPLE)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     threads = torch.get_num_threads()
     yield importlib.import_module
     torch.set_num_threads(threads)
