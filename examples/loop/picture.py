@@ -24,7 +24,9 @@ def draw(rewards: Mapping[str, float], curve: Sequence[float], file: Path) -> No
     stages.bar_label(bars, fmt="%.2f", padding=2)
     for axes in (stages, training):
         axes.axhline(1, color="gray", linestyle=":", linewidth=1)
-    stages.set(ylabel="mean reward", ylim=(min(0, *rewards.values(), *curve) - 0.05, 1.12), title="Starts that nobody has seen")
+    stages.set(
+        ylabel="mean reward", ylim=(min(0, *rewards.values(), *curve) - 0.05, 1.12), title="Starts that nobody has seen"
+    )
     training.plot(range(1, len(curve) + 1), curve, color="#2a9d5c")
     training.set(xlabel="batch of rollouts", title="GRPO, from the fine-tuned model")
     figure.tight_layout()

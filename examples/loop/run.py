@@ -20,6 +20,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -85,9 +86,13 @@ def episodes(*words: str, store: Path) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def listed_episodes(run: str, store: Path) -> list[dict[str, Any]]:
-    """The recorded episodes with this label, but for those that run."""
-    return json.loads(episodes("list", "--json", "--limit", "100000", "--ended", "--label", f"run={run}", store=store))
+def rewards_by_run(store: Path) -> dict[str, list[float]]:
+    """The rewards of the episodes that have ended, by their label `run`."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for episode in json.loads(episodes("list", "--json", "--limit", "100000", "--ended", store=store)):
+        # Whoever calls no tool earns nothing; GRPO counts that as 0.
+        found[episode["labels"]["run"]].append(episode["reward"] or 0.0)
+    return found
 
 
 def policy(rows: Any, seed: int) -> tuple[Any, Any]:
@@ -186,7 +191,7 @@ def loop(url: str, store: Path, options: argparse.Namespace) -> tuple[dict[str, 
         listed = client.environment(ENVIRONMENT).tools
     asyncio.run(play(url, ENVIRONMENT, options.demonstrations, options.seed, options.slips))
     # A gateway writes to its database within a second.
-    while len(listed_episodes("expert", store)) < options.demonstrations:
+    while len(rewards_by_run(store)["expert"]) < options.demonstrations:
         time.sleep(0.1)
     file = options.output / "expert.parquet"
     chosen = ("--environment", ENVIRONMENT, "--label", "run=expert", "--min-reward", "1")
@@ -204,15 +209,6 @@ def loop(url: str, store: Path, options: argparse.Namespace) -> tuple[dict[str, 
     curve = [entry[REWARD] for entry in trainer.state.log_history if REWARD in entry]
     rewards["trained"] = evaluate(model, tokenizer, url, "trained", options)
     return rewards, curve
-
-
-def recorded(store: Path) -> dict[str, float]:
-    """The mean reward of each stage's evaluation, as the store has it."""
-    means: dict[str, float] = {}
-    for stage in STAGES:
-        # Whoever calls no tool earns nothing; GRPO counts that as 0.
-        means[stage] = fmean(episode["reward"] or 0.0 for episode in listed_episodes(f"evaluated-{stage}", store))
-    return means
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -243,8 +239,9 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     store = options.output / "episodes"
     with gateway(store, options.output / "gateway.log") as url:
         rewards, curve = loop(url, store, options)
-    found = recorded(store)
-    assert all(abs(found[stage] - rewards[stage]) < 1e-6 for stage in STAGES), (found, rewards)
+    recorded = rewards_by_run(store)
+    for stage in STAGES:
+        assert abs(fmean(recorded[f"evaluated-{stage}"]) - rewards[stage]) < 1e-6, stage
     draw(rewards, curve, options.output / "rewards.png")
     print(f"{time.monotonic() - began:.0f} s; {options.output / 'rewards.png'}", flush=True)
     for stage, following in pairwise(STAGES):
