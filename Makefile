@@ -10,7 +10,7 @@ CLIENT := --editable gateway/envport-client
 ARGS   ?=
 WORKERS ?= 2
 TRL ?= 1.15.0
-# NeMo Gym has no release for Python 3.11.
+# NeMo Gym and Harbor have no release for Python 3.11.
 PYTHON_NEWER ?= python3.13
 # Much of a test is waiting for other processes, so that there may be more of them than cores. With many more, limits of
 # time are missed.
@@ -38,6 +38,7 @@ endif
 test-slow: $(VENV)/.test ## Run the tests that train for minutes.
 	-@$(MAKE) --no-print-directory $(VENV)/openenv/0.3.0
 	-@$(MAKE) --no-print-directory $(VENV)/nemo_gym/0.4.0
+	-@$(MAKE) --no-print-directory $(VENV)/harbor/0.24.0
 	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
 
 test-trl: ## Run the tests of the bridge with another version of TRL, in a virtual environment of its own. TRL="1.15.0 transformers==5.20.2" to choose.
@@ -103,6 +104,9 @@ $(VENV)/verifiers/%: | $(BIN)/python
 
 $(VENV)/nemo_gym/%: | $(BIN)/python
 	$(call APART,nemo-gym,$(PYTHON_NEWER))
+
+$(VENV)/harbor/%: | $(BIN)/python
+	$(call APART,harbor,$(PYTHON_NEWER))
 
 # What a machine may not have is installed on its own; the tests that need it then skip and say why.
 $(VENV)/.test: pyproject.toml gateway/envport-client/pyproject.toml constraints.txt | $(BIN)/python

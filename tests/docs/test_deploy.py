@@ -14,12 +14,12 @@ import httpx2
 import pytest
 import typer
 from command_line import TOKEN, Served, refused
+from images import Image, Started, instructions
 from patience import patient
 
 from envport import Client
 from envport.cli import application
 from envport.cli.building.container import Container
-from images import Image, Started, instructions
 
 yaml = pytest.importorskip("yaml")
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
