@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from nicegui import ui
 
@@ -15,26 +15,24 @@ from envport.definition import EnvironmentDefinition
 from envport.episodes import environment_info, task_page
 from envport.errors import EnvportError
 from envport.types import EnvironmentInfo, Split, Task
-from envport.web.shown import code, copied, heading, link, note, show_blocks, show_text, text, written
+from envport.web.shown import (
+    code,
+    copied,
+    environment_link,
+    heading,
+    link,
+    note,
+    show_blocks,
+    show_facts,
+    show_text,
+    text,
+    written,
+)
 from envport.web.viewer import Viewer
 
-__all__ = ["CatalogueView", "EnvironmentView", "environment_link", "show_facts"]
+__all__ = ["CatalogueView", "EnvironmentView"]
 
 _TASKS = 20
-
-
-def environment_link(name: str, view: str = "environments") -> str:
-    """The path of an environment's view."""
-    return f"/ui/{view}/{quote(name, safe='')}"
-
-
-def show_facts(facts: dict[str, Any]) -> None:
-    """A list of names with values. Values that are `None` are left out."""
-    with ui.element("dl").classes("ev-facts"):
-        for name, value in facts.items():
-            if value is not None:
-                text(name, "dt")
-                text(str(value), "dd")
 
 
 class CatalogueView:
@@ -96,7 +94,7 @@ class EnvironmentView:
             text(part, "p", "ev-p")
         if self._viewer.may_act:
             link("Play it here", environment_link(spec.name, "play"))
-        if info.instructions:
+        if info.instructions and info.instructions != info.description:
             heading("What a player is told")
             show_text(info.instructions)
         self._attach(spec)
@@ -175,9 +173,9 @@ class TaskList:
         heading(f"Tasks: {self._split.name} ({total:,})")
         pages = max(1, -(-total // _TASKS))
         if pages > 1:
-            ui.pagination(1, pages, direction_links=True, on_change=lambda event: self._show(event.value - 1)).props(
-                f"max-pages=5 aria-label='Pages of tasks' :input='{str(pages > 7).lower()}'"
-            )
+            ui.pagination(
+                1, pages, direction_links=True, on_change=lambda event: self._show((event.value or 1) - 1)
+            ).props(f"max-pages=5 aria-label='Pages of tasks' :input='{str(pages > 7).lower()}'")
         self._holder = ui.element("div")
         ui.timer(0, lambda: self._show(0), once=True)
 

@@ -15,8 +15,7 @@ from envport.trajectories.difference import (
     first_difference_of_values,
 )
 from envport.types import StepRecord
-from envport.web.episode_list import no_archive
-from envport.web.shown import code, heading, link, note, number, show_observation, text, written
+from envport.web.shown import code, heading, link, no_archive, note, number, show_observation, text, written
 from envport.web.steps import show_episode, show_status, show_step
 from envport.web.viewer import Viewer
 

@@ -35,7 +35,7 @@ class Engine:
     def __init__(self) -> None:
         shell = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         frame.register()
-        ui.run_with(
+        ui.run_with(  # pyright: ignore[reportUnknownMemberType]
             shell,
             title="envport",
             favicon=_ICON,

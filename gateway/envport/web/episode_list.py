@@ -13,10 +13,10 @@ from envport.errors import EnvportError, InvalidRequest
 from envport.trajectories.archive import Archive, EpisodePage, StoredEpisode
 from envport.types import Reason, Status
 from envport.web.filters import AGES, Asked, choices_of
-from envport.web.shown import heading, moment, note, number, text
+from envport.web.shown import heading, moment, no_archive, note, number, text
 from envport.web.viewer import Viewer
 
-__all__ = ["EpisodeListView", "no_archive"]
+__all__ = ["EpisodeListView"]
 
 _PAGE = 50
 # More often than this, a list that changes cannot be read.
@@ -25,11 +25,6 @@ _SHOWN_LABELS = 60
 _HANDLE_CELL = """
 <q-td :props="props"><a :href="props.row.href">{{ props.row.short }}</a></q-td>
 """
-
-
-def no_archive() -> None:
-    """Say that the gateway keeps no record."""
-    text("This gateway keeps no record of episodes, so there is nothing to look at here.", "p", "ev-p")
 
 
 class EpisodeListView:
@@ -62,7 +57,7 @@ class EpisodeListView:
         self._filters()
         self._problem = text("", "p", "ev-alert").props("role=alert")
         self._count = note("")
-        self._table = self._make_table()
+        self._table: Any = self._make_table()
         with ui.element("div").classes("ev-row"):
             self._newer = ui.button("Newer", on_click=self._go_newer).props("flat no-caps")
             self._older = ui.button("Older", on_click=self._go_older).props("flat no-caps")
@@ -102,7 +97,7 @@ class EpisodeListView:
     def _typed(self, name: str, label: str, props: str = "") -> None:
         self._fields[name] = ui.input(label, value=self._asked.said.get(name, "")).props(f"dense outlined {props}")
 
-    def _make_table(self) -> ui.table:
+    def _make_table(self) -> Any:
         columns: list[dict[str, Any]] = [
             _column("short", "Episode"),
             _column("environment", "Environment"),
@@ -113,7 +108,7 @@ class EpisodeListView:
             _column("labels", "Labels", wide=True),
             *([_column("principal", "Principal", wide=True)] if self._viewer.owner is None else []),
         ]
-        table = ui.table(columns=columns, rows=[], row_key="handle", selection="multiple")
+        table: Any = ui.table(columns=columns, rows=[], row_key="handle", selection="multiple")
         table.props("flat dense hide-pagination no-data-label='No episode is like that.'").classes("ev-list")
         table.props(f"pagination={{rowsPerPage:{_PAGE}}}".replace("pagination=", ":pagination="))
         table.add_slot("body-cell-short", _HANDLE_CELL)
@@ -183,7 +178,7 @@ class EpisodeListView:
         return row | ({"reward": number(info.reward)} if self._viewer.sees_rewards else {})
 
     def _compare(self) -> None:
-        chosen = [row["handle"] for row in self._table.selected]
+        chosen: list[str] = [row["handle"] for row in self._table.selected]
         if len(chosen) != 2:
             ui.notify(f"Select two episodes; {len(chosen)} are selected.")
             return

@@ -76,7 +76,7 @@ def fields_of(schema: Mapping[str, Any]) -> list[FormField]:
 
 def _field(name: str, given: Any, required: bool, root: Mapping[str, Any]) -> FormField:
     part = _resolved(given, root)
-    said = cast("Mapping[str, Any]", given) if isinstance(given, dict) else {}
+    said: Mapping[str, Any] = cast("Mapping[str, Any]", given) if isinstance(given, dict) else {}
     kind, choices = _kind(part, root)
     return FormField(
         name,
@@ -137,7 +137,7 @@ def read_field(field: FormField, typed: Any) -> Any:
     if empty:
         raise InvalidArguments(f"It is missing; it has to be {field.allowed}.")
     if field.kind == "choice":
-        return field.choices[int(typed)]
+        return field.choices[int(str(typed))]
     if field.kind == "boolean":
         return typed == "true"
     return _read_text(field, str(typed).strip())

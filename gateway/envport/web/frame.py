@@ -58,7 +58,7 @@ class Frame:
     def build(self) -> None:
         """Make the elements."""
         ui.on_exception(self._tell)
-        ui.context.client.on_delete(self._playground.leave)
+        ui.context.client.on_delete(self._playground.leave)  # pyright: ignore[reportUnknownMemberType]
         with ui.element("header").classes("ev-top"):
             ui.link("envport", "/").classes("ev-brand")
             with ui.element("nav").classes("ev-nav").props("aria-label=Views"):
@@ -74,16 +74,25 @@ class Frame:
                 {
                     "/": lambda: CatalogueView(viewer).build(),
                     "/ui": lambda: CatalogueView(viewer).build(),
-                    "/ui/environments/{name}": lambda name: EnvironmentView(viewer, name).build(),
-                    "/ui/play/{name}": lambda name: self._playground.build(name),
+                    "/ui/environments/{name}": self._environment,
+                    "/ui/play/{name}": self._playground.build,
                     "/ui/episodes": self._episodes,
-                    "/ui/episodes/{handle}": lambda handle: TrajectoryView(viewer, handle).build(),
+                    "/ui/episodes/{handle}": self._episode,
                     "/ui/compare": self._comparison,
                     "/ui/runs": lambda: RunsView(viewer).build(),
-                    "/ui/runs/{name}": lambda name: RunView(viewer, name).build(),
+                    "/ui/runs/{name}": self._one_run,
                     "/ui/plots": self._plots,
                 }
             )
+
+    def _environment(self, name: str) -> None:
+        EnvironmentView(self._viewer, name).build()
+
+    async def _episode(self, handle: str) -> None:
+        await TrajectoryView(self._viewer, handle).build()
+
+    async def _one_run(self, name: str) -> None:
+        await RunView(self._viewer, name).build()
 
     # NiceGUI looks at the annotations, and makes the view again when the query changes.
     async def _episodes(self, arguments: PageArguments) -> None:

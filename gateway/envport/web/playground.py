@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 _LABELS = {"client": "page"}
 _MOST_SHOWN = 200
+# With more tools, the observation would not be beside the form.
+_MOST_FORMS = 5
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class _Game:
 
     Attributes:
         opening: What the player got at the beginning.
+        principal: Name of the principal that plays.
         moves: The calls so far.
         seen: What the player saw last.
         ended: How it ended, in words.
@@ -61,6 +64,7 @@ class _Game:
     """
 
     opening: Opening
+    principal: str
     moves: list[_Move] = field(default_factory=list[_Move])
     seen: Observation | str = ""
     ended: str | None = None
@@ -102,7 +106,8 @@ class Playground:
             with ui.element("section").props("aria-label=Actions"):
                 self._actions = ui.element("div")
                 self._history = ui.element("div")
-            self._seen = ui.element("section").props("aria-label=Observation aria-live=polite")
+            self._seen = ui.element("section").classes("ev-first-here")
+            self._seen.props("aria-label=Observation aria-live=polite")
         self._playable: Opening | None = None
         self._show_actions()
         self._show()
@@ -111,8 +116,8 @@ class Playground:
         """Close the episode, so that it does not hold a place. The tab is closed, or another environment is played."""
         game, self._game = self._game, None
         if game is not None and game.ended is None:
-            handle, principal = game.opening.handle, self._viewer.player()
-            background_tasks.create(self._close(handle, principal), name="close what was played on the page")
+            closing = self._close(game.opening.handle, game.principal)
+            background_tasks.create(closing, name="close")  # pyright: ignore[reportUnknownMemberType]
 
     async def _close(self, handle: str, principal: str) -> None:
         try:
@@ -129,7 +134,7 @@ class Playground:
 
             async def start() -> None:
                 chosen = split.value if split is not None else None
-                await self._start(spec.name, chosen, task.value if task is not None else "", seed.value)
+                await self._start(spec.name, chosen, (task.value if task is not None else None) or "", seed.value or "")
 
             ui.button("Start", on_click=start).props("unelevated no-caps")
         note("A task or seed that is left empty is drawn. Starting again closes the episode that runs here.")
@@ -137,7 +142,7 @@ class Playground:
     async def _start(self, name: str, split: str | None, task: str, seed: str) -> None:
         numbers: list[int | None] = []
         for what, said in (("Task", task), ("Seed", seed)):
-            said = (said or "").strip()
+            said = said.strip()
             if said and not (said.isascii() and said.isdigit()):
                 ui.notify(f"{what} is {said[:40]!r}; it has to be a whole number from 0.", type="negative")
                 return
@@ -149,7 +154,7 @@ class Playground:
         self.leave()
         principal = self._viewer.player()
         opening = await self._viewer.parts.table.open(OpenRequest(name, principal, choice, labels=_LABELS))
-        self._game = _Game(opening, seen=opening.observation)
+        self._game = _Game(opening, principal, seen=opening.observation)
 
     async def _call(self, tool: ToolSpec, arguments: dict[str, Any]) -> None:
         game, table, principal = self._game, self._viewer.parts.table, self._viewer.player()
@@ -225,9 +230,27 @@ class Playground:
             if self._playable is None:
                 return
             heading("Actions")
-            for tool in self._playable.tools.tools.values():
-                ToolForm(tool, self._player_of(tool)).build()
+            tools = self._playable.tools.tools
+            if len(tools) > _MOST_FORMS:
+                self._one_form(tools)
+            else:
+                for tool in tools.values():
+                    ToolForm(tool, self._player_of(tool)).build()
             ui.button("Finish the episode", on_click=lambda: self._doing(self._finish)).props("flat no-caps")
+
+    def _one_form(self, tools: Mapping[str, ToolSpec]) -> None:
+        """A choice of the tool, and the form of the one that is chosen."""
+
+        def show(name: str) -> None:
+            with holder.clear():
+                ToolForm(tools[name], self._player_of(tools[name])).build()
+
+        first = next(iter(tools))
+        ui.select(list(tools), value=first, label="Tool", on_change=lambda event: show(event.value)).props(
+            "dense outlined"
+        )
+        holder = ui.element("div")
+        show(first)
 
     def _show_history(self, game: _Game) -> None:
         heading(f"History ({len(game.moves)})")

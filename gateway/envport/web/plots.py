@@ -10,9 +10,8 @@ from nicegui import ui
 
 from envport.errors import EnvportError
 from envport.trajectories.archive import Archive, EpisodeFilter, Period
-from envport.web.episode_list import no_archive
 from envport.web.filters import AGES, Asked
-from envport.web.shown import heading, moment, note, text
+from envport.web.shown import heading, moment, no_archive, note, text
 from envport.web.viewer import Viewer
 
 __all__ = ["PlotsView", "show_plots"]

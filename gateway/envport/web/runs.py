@@ -10,9 +10,8 @@ from nicegui import ui
 
 from envport.errors import EnvportError
 from envport.trajectories.archive import Archive, EpisodeFilter, StoredEpisode
-from envport.web.episode_list import no_archive
 from envport.web.plots import show_plots
-from envport.web.shown import heading, link, note, number, text
+from envport.web.shown import heading, link, no_archive, note, number, text
 from envport.web.viewer import Viewer
 
 __all__ = ["RunView", "RunsView", "by_group"]

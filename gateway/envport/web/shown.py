@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
@@ -20,13 +20,16 @@ __all__ = [
     "TextLine",
     "code",
     "copied",
+    "environment_link",
     "heading",
     "image_source",
     "link",
     "moment",
+    "no_archive",
     "note",
     "number",
     "show_blocks",
+    "show_facts",
     "show_observation",
     "show_text",
     "text",
@@ -181,3 +184,22 @@ def image_source(block: ContentBlock) -> str | None:
     if not raw.startswith(_IMAGES.get(kind, ())):
         return None
     return f"data:{kind};base64,{base64.b64encode(raw).decode('ascii')}"
+
+
+def environment_link(name: str, view: str = "environments") -> str:
+    """The path of an environment's view."""
+    return f"/ui/{view}/{quote(name, safe='')}"
+
+
+def show_facts(facts: dict[str, Any]) -> None:
+    """A list of names with values. Values that are `None` are left out."""
+    with ui.element("dl").classes("ev-facts"):
+        for name, value in facts.items():
+            if value is not None:
+                text(name, "dt")
+                text(str(value), "dd")
+
+
+def no_archive() -> None:
+    """Say that the gateway keeps no record."""
+    text("This gateway keeps no record of episodes, so there is nothing to look at here.", "p", "ev-p")

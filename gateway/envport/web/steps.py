@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from nicegui import ui
 
 from envport.types import EpisodeInfo, StepRecord
-from envport.web.catalogue import show_facts
-from envport.web.shown import code, heading, moment, note, number, show_observation, text, written
+from envport.web.shown import code, heading, moment, note, number, show_facts, show_observation, text, written
 
 __all__ = ["show_episode", "show_status", "show_step", "show_unseen"]
 

@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from nicegui import ui
 
-from envport.web.catalogue import show_facts
-from envport.web.shown import heading, note, number, text
+from envport.web.shown import heading, note, number, show_facts, text
 
 __all__ = ["columns_of", "show_tokens"]
 
@@ -53,9 +52,9 @@ class TokenTable:
         note(f"{self._length:,} tokens")
         pages = -(-self._length // _ROWS)
         if pages > 1:
-            ui.pagination(1, pages, direction_links=True, on_change=lambda event: self._show(event.value - 1)).props(
-                "max-pages=5"
-            )
+            ui.pagination(
+                1, pages, direction_links=True, on_change=lambda event: self._show((event.value or 1) - 1)
+            ).props("max-pages=5")
         self._holder = ui.element("div").classes("ev-scroll")
         self._show(0)
 

@@ -11,9 +11,20 @@ from nicegui import ui
 from envport.errors import EnvportError, UnknownEpisode
 from envport.trajectories.archive import Archive, StoredEpisode
 from envport.types import StepRecord
-from envport.web.catalogue import environment_link, show_facts
-from envport.web.episode_list import no_archive
-from envport.web.shown import code, heading, link, note, number, show_observation, show_text, text, written
+from envport.web.shown import (
+    code,
+    environment_link,
+    heading,
+    link,
+    no_archive,
+    note,
+    number,
+    show_facts,
+    show_observation,
+    show_text,
+    text,
+    written,
+)
 from envport.web.steps import show_episode, show_status, show_step, show_unseen
 from envport.web.tokens import show_tokens
 from envport.web.viewer import Viewer
@@ -117,12 +128,14 @@ class TrajectoryView:
 
     def _compare(self) -> None:
         heading("Compare")
-        with ui.element("form").classes("ev-row").on("submit.prevent", lambda: self._open_comparison(other.value)):
+        with (
+            ui.element("form").classes("ev-row").on("submit.prevent", lambda: self._open_comparison(other.value or ""))
+        ):
             other = ui.input("Handle of another episode").props("dense outlined")
-            ui.button("Compare", on_click=lambda: self._open_comparison(other.value)).props("flat no-caps")
+            ui.button("Compare", on_click=lambda: self._open_comparison(other.value or "")).props("flat no-caps")
 
     def _open_comparison(self, other: str) -> None:
-        ui.navigate.to(f"/ui/compare?{urlencode({'left': self._handle, 'right': (other or '').strip()})}")
+        ui.navigate.to(f"/ui/compare?{urlencode({'left': self._handle, 'right': other.strip()})}")
 
     async def _go_first(self) -> None:
         await self._go(0, following=False)
