@@ -108,9 +108,8 @@ class EpisodeListView:
             _column("labels", "Labels", wide=True),
             *([_column("principal", "Principal", wide=True)] if self._viewer.owner is None else []),
         ]
-        table: Any = ui.table(columns=columns, rows=[], row_key="handle", selection="multiple")
+        table: Any = ui.table(columns=columns, rows=[], row_key="handle", selection="multiple", pagination=_PAGE)
         table.props("flat dense hide-pagination no-data-label='No episode is like that.'").classes("ev-list")
-        table.props(f"pagination={{rowsPerPage:{_PAGE}}}".replace("pagination=", ":pagination="))
         table.add_slot("body-cell-short", _HANDLE_CELL)
         return table
 
