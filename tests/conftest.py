@@ -19,9 +19,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Before there are workers, which inherit both. No test speaks TLS, but every HTTP client reads the certificates
-    # that it would trust: those of the system are many, and take 30 ms of CPU time.
+    # Before there are workers, which inherit all of this. No test speaks TLS, but every HTTP client reads the
+    # certificates that it would trust: those of the system are many, and take 30 ms of CPU time.
     os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("support") / "certificate.pem")
+    # Gateways that tests start as programs: a store in files takes a third of a second of CPU time. Its own tests say
+    # where it is.
+    os.environ["ENVPORT_STORE"] = "memory"
     factor(config.getoption("numprocesses", None) or 1)
     # httpx's own limit is five seconds, which tests do not override one by one.
     limits = DEFAULT_TIMEOUT_CONFIG

@@ -30,7 +30,7 @@ from envport.metrics import Metrics
 from envport.surfaces import MountedSurface, MountedSurfaces, SurfaceFactory
 from envport.telemetry.subject import principal_at_hand
 from envport.telemetry.tracing import caller_joined
-from envport.trajectories import TrajectoryStore
+from envport.trajectories import Archive, TrajectoryStore
 from envport.types import MAX_BODY
 from envport.web import PageSurface
 from envport.web.viewer import PageParts
@@ -59,6 +59,7 @@ class Gateway:
         runtime: The runtime for all environments. If not given, each runs in the runtime that it declares.
         table: The table of episodes, if they run elsewhere. The table then has its own `limits`, `trajectories` and
             `runtime`.
+        archive: Looks up recorded episodes, if they run elsewhere.
         surfaces: Further surfaces by name; see `envport.surfaces`.
         environment_surfaces: Further surfaces that each environment has, by name.
         root_surface: The surface that serves every path that is nobody else's, if there is one.
@@ -83,6 +84,7 @@ class Gateway:
         public_url: str | None = None,
         runtime: RuntimeKind | None = None,
         table: EpisodeTable | None = None,
+        archive: Archive | None = None,
         surfaces: Mapping[str, SurfaceFactory] | None = None,
         environment_surfaces: Mapping[str, SurfaceFactory] | None = None,
         root_surface: SurfaceFactory | None = None,
@@ -98,11 +100,12 @@ class Gateway:
             table = episodes = Episodes(
                 _by_name(environments), limits, clock, trajectories, runtime, observer=self._metrics.observer
             )
+        self.archive = episodes.trajectories.archive if episodes is not None else archive
         self.table: EpisodeTable = WatchedTable(table, self._metrics.observer, clock)
         self._episodes = episodes
         self._mcp = McpSurface(self.table, changing=changing, sdk_only=sdk_only, clock=clock)
         self._metrics.look_at(self.table, episodes, lambda: self._mcp.sessions)
-        self._plane = ControlPlane(self.table, self.access, self._metrics, public_url)
+        self._plane = ControlPlane(self.table, self.access, self._metrics, public_url, self.archive)
         self._control = RequestBodyLimitMiddleware(control_plane(self._plane, version("envport")), MAX_BODY)
         self._surfaces = MountedSurfaces(
             surfaces or {}, environment_surfaces or {}, self.table, root_surface, self.access

@@ -55,6 +55,7 @@ __all__ = [
     "MissingExtra",
     "PermissionDenied",
     "RequestError",
+    "StoreUnavailable",
     "ToolError",
     "Unauthenticated",
     "UnknownEnvironment",
@@ -262,6 +263,20 @@ class Draining(AtCapacity):
             retry_after,
             limit=self.code,
         )
+
+
+class StoreUnavailable(AtCapacity):
+    """The trajectory store cannot be written to or read now, for example because the disk is full.
+
+    Args:
+        message: What is wrong.
+        retry_after: Seconds to wait before trying again.
+    """
+
+    code = "store_unavailable"
+
+    def __init__(self, message: str, retry_after: float = 5.0):
+        super().__init__(message, retry_after, limit=self.code)
 
 
 class Unauthenticated(RequestError):

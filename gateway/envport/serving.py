@@ -14,6 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import mkdtemp
 from types import FrameType
 from urllib.parse import urlsplit
 
@@ -31,10 +32,11 @@ from envport.errors import ConfigurationError, InvalidAccess, MissingExtra
 from envport.runtimes.descriptors import allow_descriptors
 from envport.secrecy import hide_memory
 from envport.surfaces import SurfaceFactory, installed_surfaces
+from envport.trajectories import MemoryTrajectories, Retention, TrajectoryStore
 from envport.types import MAX_BODY
 from envport.web import page_is_installed
 
-__all__ = ["Beside", "RaySettings", "Service", "Settings"]
+__all__ = ["MEMORY", "Beside", "RaySettings", "Service", "Settings", "StoreSettings"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,36 @@ class RaySettings:
     resource: str | None = None
 
 
+MEMORY = "memory"
+"""The trajectory store that keeps only the latest episodes, in memory."""
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """Where episodes are recorded, and how long they are kept.
+
+    Attributes:
+        where: A folder, the URL of a PostgreSQL database, or `memory`. If not given, a new temporary folder.
+        retention: How long ended episodes are kept.
+    """
+
+    where: str | None = None
+    retention: Retention = field(default_factory=Retention)
+
+    def open(self) -> TrajectoryStore:
+        """Open the store.
+
+        Raises:
+            ConfigurationError: It cannot be opened, or a newer version of envport wrote it.
+        """
+        if self.where == MEMORY:
+            return MemoryTrajectories()
+        # Imported only here: SQLAlchemy takes a quarter of a second.
+        from envport.trajectories.recorder import DatabaseTrajectories
+
+        return DatabaseTrajectories(self.where or mkdtemp(prefix="envport-"), retention=self.retention)
+
+
 @dataclass(frozen=True)
 class Settings:
     """Settings of a gateway's server.
@@ -89,6 +121,7 @@ class Settings:
         end_with_input: Whether the gateway stops when standard input ends.
         reload: Whether environments may be replaced while it serves.
         sdk_only: Whether the MCP SDK answers every message; see `Gateway`.
+        store: Where episodes are recorded.
         root_surface: Name of the surface that serves every path that is nobody else's; see `envport.surfaces`.
         ui: Whether browsers get the page of `envport.web`. If not given, they do if only this machine can reach the
             gateway and the extra `ui` is installed.
@@ -110,6 +143,7 @@ class Settings:
     end_with_input: bool = False
     reload: bool = False
     sdk_only: bool = False
+    store: StoreSettings = field(default_factory=StoreSettings)
     root_surface: str | None = None
     ui: bool | None = None
 
@@ -201,11 +235,13 @@ class Service:
             # Replicas share the secret, because a client may present a token of one replica to another.
             access = settings.access({**environ, "ENVPORT_SECRET": secret})
         self.settings = settings
+        self.store = settings.store.open() if table is None else None
         self.gateway = Gateway(
             environments,
             access=access,
             hosts=hosts,
             limits=settings.limits,
+            trajectories=self.store,
             public_url=public_url,
             runtime=settings.runtime,
             table=table,
@@ -219,6 +255,11 @@ class Service:
         self._table = self.gateway.table
         self._socket = _bind(settings.host, settings.port)
         self.url = settings.address(self._socket.getsockname()[1])
+
+    @property
+    def store_place(self) -> str | None:
+        """Where episodes are recorded, for people to read; `None` if they are kept in memory only."""
+        return self.store.where if self.store is not None else None
 
     @property
     def exposed(self) -> bool:

@@ -79,6 +79,7 @@ Reason = Literal[
     "upstream",
     "refused",
     "shutdown",
+    "store",
     "unreachable",
 ]
 """Why an episode ended."""
@@ -103,6 +104,7 @@ The owner by reason; every reason that is not here is no fault:
 | `worker_lost`, because no worker could be made, or a machine or the maker of workers was lost | `infrastructure` |
 | `upstream`: a system that the environment uses failed | `infrastructure` |
 | `shutdown`: the gateway was stopped | `infrastructure` |
+| `store`: the trajectory store could not record a call, for example because the disk was full | `infrastructure` |
 | `unreachable`: the gateway gave no answer; as its clients tell, for the gateway itself cannot | `infrastructure` |
 
 `expired` is no fault: nobody called a tool for a long time. So a player that stops in silence cannot make its episode

@@ -26,6 +26,7 @@ from envport.cli.serve_options import (
     ClusterOptions,
     LoggingOptions,
     ScoringOptions,
+    StoreOptions,
     SurfaceOptions,
     settings_of,
 )
@@ -63,6 +64,7 @@ def serve(
     scoring: ScoringOptions,
     capacity: CapacityOptions,
     cluster: ClusterOptions,
+    store: StoreOptions,
     logs: LoggingOptions,
     authors: AuthorOptions,
 ) -> None:
@@ -73,7 +75,7 @@ def serve(
     configure_logging(logs.log_level, logs.log_format)
     file = EnvironmentFile.read(config) if config is not None else None
     specs, unloadable = load_served(references or (), file, scoring.score)
-    settings = settings_of(address, surfaces, access, capacity, cluster, logs, authors)
+    settings = settings_of(address, surfaces, access, capacity, cluster, store, logs, authors)
     with exporting_traces(os.environ):
         service = Service(settings, [spec for _, spec in specs], os.environ)
         beside = _reloader(service.gateway, specs, scoring.score) if authors.reload else None
@@ -93,6 +95,15 @@ def _reloader(gateway: Gateway, specs: list[tuple[str, EnvironmentDefinition]], 
         )
     logger.info("environments are loaded again when files change below: %s", ", ".join(map(str, reloader.folders)))
     return reloader.start
+
+
+def _greet_store(service: Service) -> None:
+    if (place := service.store_place) is None:
+        return
+    console.heading("Look at the episodes, which are recorded as they happen:")
+    console.command(envport_command(), "episodes", "list", "--store", place)
+    if service.settings.store.where is None:
+        console.line("This folder is a temporary one: choose your own with --store.", "dim")
 
 
 def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat, file: Path | None) -> None:
@@ -126,6 +137,7 @@ def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat
     if service.settings.root_surface == "nemo_gym":
         console.heading("Host and port of the resources server, for the configuration of NeMo Gym:")
         console.line(f"  {url}", "cyan")
+    _greet_store(service)
     if secured:
         console.line("Every request needs a token; clients take it from the variable ENVPORT_TOKEN.")
     else:

@@ -13,11 +13,13 @@ import typer
 from envport.cli.groups import OptionGroup
 from envport.episodes import Limits
 from envport.errors import ConfigurationError
-from envport.serving import RaySettings, Settings
+from envport.serving import RaySettings, Settings, StoreSettings
 from envport.telemetry.logs import LogFormat, LogLevel
+from envport.trajectories import Retention
 
 __all__ = [
     "SERVE_GROUPS",
+    "STORE_VARIABLE",
     "AccessOptions",
     "AddressOptions",
     "AuthorOptions",
@@ -25,9 +27,13 @@ __all__ = [
     "ClusterOptions",
     "LoggingOptions",
     "ScoringOptions",
+    "StoreOptions",
     "SurfaceOptions",
     "settings_of",
 ]
+
+STORE_VARIABLE = "ENVPORT_STORE"
+"""The variable that says where episodes are recorded."""
 
 _DEFAULTS = Limits()
 
@@ -141,6 +147,30 @@ class AccessOptions(OptionGroup):
     ] = ()
     public_url: Annotated[
         str | None, typer.Option(metavar="URL", help="Address as clients see it, if a proxy stands in front.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class StoreOptions(OptionGroup):
+    """Where episodes are recorded, and how long they are kept."""
+
+    title = "Trajectories"
+
+    store: Annotated[
+        str | None,
+        typer.Option(
+            envvar=STORE_VARIABLE,
+            metavar="WHERE",
+            help="Where every episode is recorded: a folder, or postgresql://USER:PASSWORD@HOST/NAME. 'memory' keeps "
+            "the latest ones only, as long as the gateway runs. A temporary folder, if not given.",
+        ),
+    ] = StoreSettings.where
+    keep_days: Annotated[
+        float | None, typer.Option(min=0, help="Days after its end until an episode is deleted. Never, if not given.")
+    ] = None
+    keep_gib: Annotated[
+        float | None,
+        typer.Option(min=0, help="GiB of trajectories to keep; the oldest are deleted. No limit, if not given."),
     ] = None
 
 
@@ -269,6 +299,7 @@ SERVE_GROUPS = (
     AccessOptions,
     CapacityOptions,
     ClusterOptions,
+    StoreOptions,
     ScoringOptions,
     AuthorOptions,
 )
@@ -281,6 +312,7 @@ def settings_of(
     access: AccessOptions,
     capacity: CapacityOptions,
     cluster: ClusterOptions,
+    store: StoreOptions,
     logs: LoggingOptions,
     authors: AuthorOptions,
 ) -> Settings:
@@ -316,6 +348,7 @@ def settings_of(
         end_with_input=capacity.end_with_input,
         reload=authors.reload,
         sdk_only=authors.sdk_only,
+        store=StoreSettings(store.store, Retention(store.keep_days, store.keep_gib)),
         root_surface=surfaces.root_surface,
         ui=surfaces.ui,
     )

@@ -11,6 +11,7 @@ from envport.episodes.forms import OpenFields, TaskFields, call_id_of, told_of_f
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
+from envport.episodes.recorded import RecordedEpisodes, stored_trajectory
 from envport.episodes.requests import EpisodeStart, OpenRequest, resolve
 from envport.episodes.table import Episodes
 from envport.episodes.watched import EpisodeObserver, Unobserved, WatchedTable
@@ -30,12 +31,14 @@ __all__ = [
     "OpenRequest",
     "Opening",
     "Preparation",
+    "RecordedEpisodes",
     "TaskFields",
     "Unobserved",
     "WatchedTable",
     "call_id_of",
     "environment_info",
     "resolve",
+    "stored_trajectory",
     "task_page",
     "told_of_fields",
     "tool_error",

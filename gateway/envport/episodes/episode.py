@@ -30,6 +30,7 @@ from envport.errors import (
 )
 from envport.runtimes import ProgressSink, Runtime
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
+from envport.trajectories import EpisodeSnapshot
 from envport.types import EpisodeInfo, FaultOwner, LegalCall, Observation, Outcome, Reason, Status, Trajectory
 
 __all__ = ["Episode"]
@@ -330,6 +331,18 @@ class Episode:
             labels=dict(self.subject.labels),
         )
 
+    def snapshot(self) -> EpisodeSnapshot:
+        """The episode as it is now, for the trajectory store."""
+        return EpisodeSnapshot(
+            info=self.info(),
+            principal=self.principal,
+            environment_version=self.spec.cls.version,
+            prompt=self.prompt,
+            first_observation=self.first_observation,
+            tools=self.start.tools.listing,
+            reward_in_meta=self._reward_in_meta,
+        )
+
     async def trajectory(self) -> Trajectory:
         """The trajectory so far."""
         first, steps, dropped = await self._context.trajectories.read(self.handle)
@@ -347,7 +360,7 @@ class Episode:
         """The episode's reward so far; `None` if there is none, and if the episode is lost."""
         if self.outcome is not None and self.outcome.lost:
             return None
-        return self._record.reward(self.spec.cls.reward)
+        return self._record.reward
 
     def _given(self, tool: str, arguments: Mapping[str, Any], call_id: str | None) -> CallResult:
         """The answer to a call that is not played: the one that was given before, or that the episode is over."""
@@ -399,7 +412,7 @@ class Episode:
     async def _begin(self) -> None:
         on_lost = partial(self._lost_between_calls, self._run)
         try:
-            await self._run.begin(self._runtime, self._secrets, on_lost)
+            await self._run.begin(self._runtime, self._secrets, on_lost, self.snapshot)
         except (AtCapacity, InvalidRequest, EpisodeFailed):
             await self._retire()
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from envport.errors import EpisodeFailed, ToolError, UpstreamLost, WorkerLost
+from envport.errors import EpisodeFailed, StoreUnavailable, ToolError, UpstreamLost, WorkerLost
 from envport.runtimes import Worker
 from envport.telemetry.subject import EpisodeSubject
 from envport.telemetry.tracing import begin_span
@@ -52,6 +52,11 @@ class Fault:
             return cls("upstream", "What the environment stands on has failed.", error, "infrastructure")
         return cls("environment_error", "The environment failed.", error)
 
+    @classmethod
+    def unrecorded(cls, error: StoreUnavailable) -> Fault:
+        """The fault that a call could not be recorded."""
+        return cls("store", "The gateway could not record the episode.", error, "infrastructure")
+
     @property
     def outcome(self) -> Outcome:
         """The outcome of the episode that it ends."""
@@ -97,6 +102,10 @@ class Fault:
                 f" Its last lines on standard error:\n{stderr}" if stderr else "",
                 extra=extra,
             )
+            return
+        if self.reason == "store":
+            said = "episode %s of environment %s could not be recorded %s: %s"
+            logger.error(said, subject.episode_id, subject.environment, where, self.error, extra=extra)
             return
         logger.error(
             "episode %s: environment %s broke %s",

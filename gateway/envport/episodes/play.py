@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from envport.errors import EnvportError, InvalidRequest
 from envport.runtimes import StepResult
-from envport.trajectories import TrajectoryStore
+from envport.trajectories import EpisodeSnapshot, Totals, TrajectoryStore
 from envport.types import Observation, Outcome, StepRecord
 
 __all__ = ["CallResult", "LastAnswer", "PlayRecord"]
@@ -49,6 +49,7 @@ class PlayRecord:
     Args:
         handle: Handle of the episode.
         trajectories: Where calls are recorded.
+        how: How the reward of the episode comes from those of its steps.
 
     Attributes:
         steps: Tool calls that reached the environment.
@@ -59,8 +60,9 @@ class PlayRecord:
         last: The answer to the latest call.
     """
 
-    def __init__(self, handle: str, trajectories: TrajectoryStore):
+    def __init__(self, handle: str, trajectories: TrajectoryStore, how: Literal["sum", "last"]):
         self._handle = handle
+        self._how: Literal["sum", "last"] = how
         self._trajectories = trajectories
         self.steps = 0
         self.errors = 0
@@ -100,13 +102,27 @@ class PlayRecord:
             self._reward_sum += reward
             self._last_reward = reward
 
-    def reward(self, how: Literal["sum", "last"]) -> float | None:
+    @property
+    def reward(self) -> float | None:
         """The reward so far; `None` if no step had one."""
-        return self._reward_sum if how == "sum" and self._last_reward is not None else self._last_reward
+        return self._reward_sum if self._how == "sum" and self._last_reward is not None else self._last_reward
 
-    async def begin(self, observation: Observation) -> None:
-        """Record the first observation."""
-        await self._trajectories.begin(self._handle, observation)
+    def check(self) -> None:
+        """Check that a call could be recorded now.
+
+        Raises:
+            StoreUnavailable: It could not.
+        """
+        self._trajectories.check()
+
+    async def begin(self, observation: Observation, snapshot: Callable[[], EpisodeSnapshot]) -> None:
+        """Record the first observation.
+
+        Args:
+            observation: The observation.
+            snapshot: Returns the episode as it is now.
+        """
+        await self._trajectories.begin(self._handle, observation, snapshot)
 
     async def record(
         self,
@@ -141,7 +157,8 @@ class PlayRecord:
             started_at=started_at,
             seconds=seconds,
         )
-        await self._trajectories.append(self._handle, record)
+        totals = Totals(self.steps, self.errors, self.reward, self.environment_seconds)
+        await self._trajectories.append(self._handle, record, totals)
 
 
 class LastAnswer:

@@ -19,6 +19,7 @@ from envport.errors import (
     EpisodeFailed,
     InvalidArguments,
     InvalidRequest,
+    StoreUnavailable,
     ToolError,
     WorkerLost,
 )
@@ -26,6 +27,7 @@ from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject
 from envport.telemetry.tracing import annotate
 from envport.tools.content import observe, text_observation, told_of_its_end
+from envport.trajectories import EpisodeSnapshot
 from envport.types import LegalCall, Observation, Task, Trajectory
 
 __all__ = ["EpisodeRun"]
@@ -58,7 +60,7 @@ class EpisodeRun:
     ):
         self.start = start
         self.first_observation = Observation()
-        self.record = PlayRecord(subject.episode_id, context.trajectories)
+        self.record = PlayRecord(subject.episode_id, context.trajectories, spec.cls.reward)
         self.scoring = False
         self._spec = spec
         self._subject = subject
@@ -78,13 +80,20 @@ class EpisodeRun:
         """Whether a call waits for nothing, so that no cancellation can reach one that has begun."""
         return self._worker is not None and self._worker.at_once and self.record.at_once
 
-    async def begin(self, runtime: Runtime, secrets: Mapping[str, str], on_lost: Callable[[WorkerLost], None]) -> None:
+    async def begin(
+        self,
+        runtime: Runtime,
+        secrets: Mapping[str, str],
+        on_lost: Callable[[WorkerLost], None],
+        snapshot: Callable[[], EpisodeSnapshot],
+    ) -> None:
         """Make the environment and reset it.
 
         Args:
             runtime: What runs the environment.
             secrets: Secrets for the environment.
             on_lost: Called if the environment is lost between two calls.
+            snapshot: Returns the episode as it is now, for the trajectory store.
 
         Raises:
             InvalidRequest: The environment refused the task or seed; the episode has ended as failed.
@@ -110,7 +119,10 @@ class EpisodeRun:
             self._life.become("running")
         self.first_observation = _shown_first(task, first)
         self._started_at = self._clock.monotonic()
-        await self.record.begin(self.first_observation)
+        try:
+            await self.record.begin(self.first_observation, snapshot)
+        except StoreUnavailable as unavailable:
+            raise self._broken(Fault.unrecorded(unavailable), "at its beginning") from None
 
     async def step(
         self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None, *, reward_in_meta: bool
@@ -125,8 +137,18 @@ class EpisodeRun:
 
         Raises:
             InvalidArguments: The arguments break the schema; the environment was not touched.
-            EpisodeFailed: The environment broke; the episode has ended as failed.
+            EpisodeFailed: The environment broke, or the call cannot be recorded; the episode has ended as failed.
         """
+        try:
+            # Before the call, so that a full disk is no reason to have played it.
+            self.record.check()
+            return await self._step(tool, arguments, progress, reward_in_meta)
+        except StoreUnavailable as unavailable:
+            raise self._broken(Fault.unrecorded(unavailable), f"in tool {tool!r}") from None
+
+    async def _step(
+        self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None, reward_in_meta: bool
+    ) -> CallResult:
         assert self._worker is not None
         started_at, began = self._clock.time(), self._clock.monotonic()
         error: EnvportError | None = None

@@ -144,17 +144,18 @@ class Episodes:
     async def run(self) -> AsyncGenerator[None]:
         """Run the reaper, and close every episode at the end."""
         self._period = self._reaping_period()
-        self._background.start(self._reap_forever)
-        preparing = self._background.start(self._readiness.run)
-        try:
-            yield
-        finally:
-            with anyio.CancelScope(shield=True):
-                # Otherwise it would prepare environments that nobody ends.
-                preparing.cancel()
-                await asyncio.wait({preparing})
-                await self._shut_down()
-                await self._background.stop()
+        async with self.trajectories.run():
+            self._background.start(self._reap_forever)
+            preparing = self._background.start(self._readiness.run)
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    # Otherwise it would prepare environments that nobody ends.
+                    preparing.cancel()
+                    await asyncio.wait({preparing})
+                    await self._shut_down()
+                    await self._background.stop()
 
     def environment(self, name: str) -> EnvironmentDefinition:
         """The environment of that name."""
@@ -192,6 +193,7 @@ class Episodes:
         """The same as `open`, for a caller in this process that plays the episode itself."""
         spec = self.environment(request.environment)
         request = request.checked(spec)
+        self.trajectories.check()
         start = await reading(spec, partial(resolve, spec, request.choice))
         await self._admission.acquire(request.principal, spec.name, wait=request.wait)
         if not self._versions.is_current(spec):
@@ -378,6 +380,8 @@ class Episodes:
 
     def _note_end(self, subject: EpisodeSubject, outcome: Outcome) -> None:
         self._observer.ended(subject.environment, outcome)
+        if (episode := self._holding.get(subject.episode_id)) is not None:
+            self.trajectories.end(episode.handle, episode.snapshot)
         # Failures are logged elsewhere, with their cause.
         if outcome.status != "failed":
             logger.info(

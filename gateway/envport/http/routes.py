@@ -14,14 +14,23 @@ from envport.episodes import (
     EpisodeTable,
     OpenFields,
     Opening,
+    RecordedEpisodes,
     TaskFields,
     environment_info,
     task_page,
     while_connected,
 )
-from envport.errors import AtCapacity, EpisodeFailed, InvalidRequest, UnknownEnvironment, UnknownEpisode
+from envport.errors import (
+    AtCapacity,
+    EpisodeFailed,
+    InvalidRequest,
+    StoreUnavailable,
+    UnknownEnvironment,
+    UnknownEpisode,
+)
 from envport.http.problems import ANYWHERE, add_error_handlers, describe_refusals, refusals
 from envport.http.welcome import WELCOME, welcome
+from envport.trajectories import Archive
 from envport.types import (
     Choice,
     EnvironmentInfo,
@@ -66,10 +75,19 @@ class ControlPlane:
         access: Mints tokens for single episodes.
         metrics: The source of the metrics.
         public_url: Address of the gateway as clients see it. If not given, the address of each request is used.
+        archive: The recorded episodes, if there is a trajectory store.
     """
 
-    def __init__(self, table: EpisodeTable, access: Access, metrics: MetricsSource, public_url: str | None = None):
+    def __init__(
+        self,
+        table: EpisodeTable,
+        access: Access,
+        metrics: MetricsSource,
+        public_url: str | None = None,
+        archive: Archive | None = None,
+    ):
         self.table = table
+        self.recorded = RecordedEpisodes(table, archive)
         self.access = access
         self.metrics = metrics
         self.public_url = public_url.rstrip("/") if public_url else None
@@ -136,6 +154,8 @@ _NOT_READY: dict[str, Any] = {
 _UNKNOWN_EPISODE = refusals(UnknownEpisode)
 # In a cluster, the machine of an episode may be lost.
 _EPISODE = refusals(UnknownEpisode, EpisodeFailed)
+# One that only the trajectory store remembers.
+_RECORDED = refusals(UnknownEpisode, EpisodeFailed, StoreUnavailable)
 
 
 @router.get("/environments", tags=["environments"])
@@ -189,7 +209,7 @@ async def open_episode(body: OpenFields, request: Request, plane: Plane, caller:
     return plane.opened(request, opening, token)
 
 
-@router.get("/episodes", tags=["episodes"], responses=refusals(InvalidRequest))
+@router.get("/episodes", tags=["episodes"], responses=refusals(InvalidRequest, StoreUnavailable))
 async def list_episodes(
     plane: Plane,
     caller: CallingPrincipal,
@@ -198,19 +218,19 @@ async def list_episodes(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=_PAGE)] = 100,
 ) -> list[EpisodeInfo]:
-    """The caller's episodes, the newest first: live ones, and ended ones while they are remembered."""
+    """The caller's episodes, the newest first: live ones, and ended ones that are remembered or stored."""
     labels: dict[str, str] = {}
     for text in label or ():
         name, equals, value = text.partition("=")
         if not equals or labels.setdefault(name, value) != value:
             raise InvalidRequest(f"label {text!r} has to be NAME=VALUE, with each NAME once")
-    return await plane.table.list_episodes(caller.name, labels, limit)
+    return await plane.recorded.list_episodes(caller.name, labels, limit)
 
 
-@router.get("/episodes/{episode_id}", tags=["episodes"], responses=_UNKNOWN_EPISODE)
+@router.get("/episodes/{episode_id}", tags=["episodes"], responses=_RECORDED)
 async def get_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
     """The state of an episode: status, outcome, steps, rewards, timing."""
-    return await plane.table.info(episode_id, caller.name)
+    return await plane.recorded.info(episode_id, caller.name)
 
 
 @router.get("/episodes/{episode_id}/legal-calls", tags=["episodes"], responses=_EPISODE)
@@ -254,10 +274,10 @@ async def close_episode(episode_id: str, plane: Plane, caller: CallingPrincipal)
     return await plane.table.close(episode_id, caller.name)
 
 
-@router.get("/episodes/{episode_id}/trajectory", tags=["episodes"], responses=_EPISODE)
+@router.get("/episodes/{episode_id}/trajectory", tags=["episodes"], responses=_RECORDED)
 async def get_trajectory(episode_id: str, plane: Plane, caller: CallingPrincipal) -> Trajectory:
     """The trajectory of an episode: its first observation and its recorded calls."""
-    return await plane.table.trajectory(episode_id, caller.name)
+    return await plane.recorded.trajectory(episode_id, caller.name)
 
 
 @router.get("/healthz", tags=["health"])

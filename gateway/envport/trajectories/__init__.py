@@ -1,5 +1,19 @@
-"""Trajectories: recordings of the calls of episodes."""
+"""Trajectories: recordings of episodes."""
 
-from envport.trajectories.store import MemoryTrajectories, TrajectoryStore
+from envport.trajectories.archive import Archive, EpisodeFilter, EpisodePage, Period, StoredEpisode
+from envport.trajectories.memory import MemoryTrajectories
+from envport.trajectories.retention import Retention
+from envport.trajectories.store import EpisodeSnapshot, Totals, TrajectoryStore
 
-__all__ = ["MemoryTrajectories", "TrajectoryStore"]
+__all__ = [
+    "Archive",
+    "EpisodeFilter",
+    "EpisodePage",
+    "EpisodeSnapshot",
+    "MemoryTrajectories",
+    "Period",
+    "Retention",
+    "StoredEpisode",
+    "Totals",
+    "TrajectoryStore",
+]

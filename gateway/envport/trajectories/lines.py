@@ -1,0 +1,108 @@
+"""Recorded episodes and calls as lines of a journal."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json
+
+from envport.trajectories.store import EpisodeSnapshot, Totals
+from envport.types import Observation, StepRecord
+
+__all__ = ["CallLine", "call_line", "ended_line", "json_line", "opened_line", "parse_call"]
+
+_WITH_BLOBS = frozenset({"image", "audio"})
+
+
+def json_line(record: StepRecord) -> bytes:
+    """A call as JSON in UTF-8, without line breaks and tabs."""
+    try:
+        return record.__pydantic_serializer__.to_json(record)
+    except ValueError:
+        # An argument may contain a lone surrogate, which UTF-8 cannot encode. It becomes U+FFFD.
+        try:
+            text = json.dumps(record.model_dump(), ensure_ascii=False)
+        except RecursionError:
+            # The arguments are nested too deeply, so the call was refused. Record the call without them.
+            text = record.model_copy(update={"arguments": {}}).model_dump_json()
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def opened_line(key: int, snapshot: EpisodeSnapshot, *, with_tools: bool) -> bytes:
+    """The line of an episode that begins.
+
+    Args:
+        key: Key of its run.
+        snapshot: The episode.
+        with_tools: Whether the store does not know its tool listing yet.
+    """
+    said = {
+        "info": _info_of(snapshot),
+        "principal": snapshot.principal,
+        "environment_version": snapshot.environment_version,
+        "prompt": snapshot.prompt,
+        "first_observation": snapshot.first_observation,
+        "tools": snapshot.tools if with_tools else None,
+        "reward_in_meta": snapshot.reward_in_meta,
+        "forked_from": snapshot.forked_from,
+        "forked_at": snapshot.forked_at,
+    }
+    return b"o\t%d\t%b\n" % (key, to_json(said))
+
+
+def call_line(key: int, record: StepRecord, totals: Totals) -> bytes:
+    """The line of a call.
+
+    Args:
+        key: Key of the run.
+        record: The call.
+        totals: What the episode has come to after it.
+    """
+    steps, errors, reward, seconds = totals
+    said = "" if reward is None else repr(float(reward))
+    head = f"s\t{key}\t{record.index}\t{steps}\t{errors}\t{said}\t{seconds!r}\t{int(_has_blobs(record.observation))}\t"
+    return b"%b%b\n" % (head.encode("ascii"), json_line(record))
+
+
+def ended_line(key: int, snapshot: EpisodeSnapshot) -> bytes:
+    """The line of an episode that got its outcome.
+
+    Args:
+        key: Key of its run.
+        snapshot: The episode.
+    """
+    return b"e\t%d\t%b\n" % (key, to_json({"info": _info_of(snapshot)}))
+
+
+class CallLine(NamedTuple):
+    """A call, as its line says.
+
+    Attributes:
+        key: Key of the run.
+        number: Index of the call.
+        totals: What the episode has come to after it.
+        has_blobs: Whether its observation has images or sounds.
+        body: The call as JSON.
+    """
+
+    key: int
+    number: int
+    totals: Totals
+    has_blobs: bool
+    body: str
+
+
+def parse_call(line: bytes) -> CallLine:
+    """Read the line of a call."""
+    _, key, index, steps, errors, reward, seconds, has_blobs, body = line.split(b"\t", 8)
+    totals = Totals(int(steps), int(errors), float(reward) if reward else None, float(seconds))
+    return CallLine(int(key), int(index), totals, has_blobs == b"1", body.decode())
+
+
+def _has_blobs(observation: Observation) -> bool:
+    return any(block["type"] in _WITH_BLOBS for block in observation.content)
+
+
+def _info_of(snapshot: EpisodeSnapshot) -> dict[str, Any]:
+    return snapshot.info.model_dump(mode="json", exclude={"rewards", "expires_in"})

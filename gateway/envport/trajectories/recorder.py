@@ -1,0 +1,214 @@
+"""The store that keeps every episode, in a database with a journal in front."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from sqlalchemy.exc import SQLAlchemyError
+
+from envport.errors import ConfigurationError, StoreUnavailable, UnknownEpisode
+from envport.trajectories.archive import Archive
+from envport.trajectories.changes import Changes
+from envport.trajectories.database import Database, said
+from envport.trajectories.database_archive import DatabaseArchive
+from envport.trajectories.drainer import Drainer
+from envport.trajectories.journal import Journal
+from envport.trajectories.lines import call_line, ended_line, opened_line
+from envport.trajectories.pruning import prune
+from envport.trajectories.recovery import lose_silent, recover
+from envport.trajectories.retention import Retention
+from envport.trajectories.store import EpisodeSnapshot, Totals
+from envport.types import Observation, StepRecord
+
+__all__ = ["DatabaseTrajectories", "open_archive"]
+
+logger = logging.getLogger(__name__)
+
+_FLUSH_SECONDS = 5.0
+# A database that is restarted is back within a minute.
+_COMMIT_SECONDS = 90.0
+_KEEPING_SECONDS = 60.0
+_JOURNALS = "journals"
+
+
+class DatabaseTrajectories:
+    """Keeps every episode: a call is in the journal before it is answered, and in the database soon after.
+
+    Args:
+        where: A folder for SQLite, or the URL of a PostgreSQL database.
+        journals: Folder of the journals. If not given, it is in the folder of the SQLite database.
+        in_database: Whether a call is answered only when it is in the database, so that not even the loss of this
+            machine loses it. Otherwise when it is in the journal, which outlives the process.
+        retention: How long episodes are kept.
+
+    Attributes:
+        at_once: Whether a call is recorded without waiting for anything.
+        archive: Looks up what was recorded.
+        where: The store, for people to read. It contains no password.
+
+    Raises:
+        ConfigurationError: The store cannot be opened, or a newer version of envport wrote it.
+    """
+
+    def __init__(
+        self,
+        where: str | Path,
+        *,
+        journals: Path | None = None,
+        in_database: bool = False,
+        retention: Retention | None = None,
+    ):
+        self._database = Database(where)
+        self.where: str | None = self._database.shown
+        self.at_once = not in_database
+        self._retention = retention or Retention()
+        self._journals = _journals_of(self._database, journals)
+        self._changes = Changes()
+        try:
+            self._journal = Journal(self._journals)
+        except OSError as error:
+            self._database.close()
+            raise ConfigurationError(f"{self._journals} cannot hold journals: {error.strerror}") from None
+        self._drainer = Drainer(
+            self._journal, str(self._database.folder or where), self._changes.publish, at_once=in_database
+        )
+        self._archive = DatabaseArchive(self._database, self._flush, self._journal.name, self._changes)
+        self.archive: Archive | None = self._archive
+        self._keys: dict[str, int] = {}
+        self._known_listings: set[str] = set()
+        self._last_key = 0
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        """Take over what gateways that are gone have left behind, and write to the database in the background."""
+        await anyio.to_thread.run_sync(self._recover)
+        self._drainer.start()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_house)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    written = await self._drainer.stop()
+                    if not written:
+                        logger.error("the database did not take everything; the rest is in %s", self._journal.path)
+                    await anyio.to_thread.run_sync(self._close, written)
+
+    def check(self) -> None:
+        """Check that a call could be recorded now."""
+        self._journal.check()
+
+    async def begin(
+        self, episode_id: str, first_observation: Observation, snapshot: Callable[[], EpisodeSnapshot]
+    ) -> None:
+        """Start the recording of an episode, or of another run of it after a reset."""
+        self._begin(episode_id, snapshot())
+        await self._recorded()
+
+    async def append(self, episode_id: str, record: StepRecord, totals: Totals) -> None:
+        """Record a call."""
+        self._journal.write(call_line(self._keys[episode_id], record, totals))
+        await self._recorded()
+
+    def end(self, episode_id: str, snapshot: Callable[[], EpisodeSnapshot]) -> None:
+        """Record how an episode ended. Also for one that could not begin."""
+        ended = snapshot()
+        try:
+            if episode_id not in self._keys:
+                self._begin(episode_id, ended)
+            self._journal.write(ended_line(self._keys[episode_id], ended))
+        except StoreUnavailable as error:
+            logger.error("the end of episode %s could not be recorded: %s", episode_id, error)
+        self._drainer.wake()
+
+    async def read(self, episode_id: str) -> tuple[Observation, Sequence[StepRecord], int]:
+        """The first observation and the calls, oldest first. None are ever dropped."""
+        try:
+            first = (await self._archive.episode(episode_id)).first_observation
+            return first, await self._archive.steps(episode_id), 0
+        except UnknownEpisode:
+            return Observation(), [], 0
+
+    async def forget(self, episode_id: str) -> None:
+        """Free the memory that is held for an episode, which is played no more."""
+        self._keys.pop(episode_id, None)
+
+    def _close(self, written: bool) -> None:
+        self._journal.close(delete=written)
+        self._database.close()
+
+    def _begin(self, episode_id: str, snapshot: EpisodeSnapshot) -> None:
+        key = self._new_key()
+        fingerprint = snapshot.info.fingerprint
+        line = opened_line(key, snapshot, with_tools=fingerprint not in self._known_listings)
+        self._journal.write(line)
+        self._known_listings.add(fingerprint)
+        self._keys[episode_id] = key
+
+    def _new_key(self) -> int:
+        """A key that no other run has, and that is higher than those of earlier ones."""
+        now = int(time.time() * 1000) << 21 | secrets.randbits(21)
+        self._last_key = max(now, self._last_key + 1)
+        return self._last_key
+
+    async def _recorded(self) -> None:
+        self._drainer.wake()
+        if not self.at_once:
+            await self._drainer.flush(_COMMIT_SECONDS)
+
+    async def _flush(self) -> None:
+        await self._drainer.flush(_FLUSH_SECONDS)
+
+    def _recover(self) -> None:
+        try:
+            recover(self._database, self._journals)
+        except SQLAlchemyError as error:
+            logger.error("what earlier gateways left in %s cannot be read back now: %s", self._journals, said(error))
+
+    async def _keep_house(self) -> None:
+        """Take over from gateways that are gone, and delete what is too old, now and then."""
+        while True:
+            await anyio.sleep(_KEEPING_SECONDS)
+            await anyio.to_thread.run_sync(self._keep)
+
+    def _keep(self) -> None:
+        try:
+            recover(self._database, self._journals)
+            lose_silent(self._database)
+            prune(self._database, self._retention)
+        except SQLAlchemyError as error:
+            logger.warning("the trajectory store cannot be tidied up now: %s", said(error))
+
+
+def open_archive(where: str | Path) -> DatabaseArchive:
+    """Open a trajectory store to look up what is in it. Gateways may be writing to it.
+
+    Args:
+        where: A folder, or the URL of a PostgreSQL database.
+
+    Raises:
+        ConfigurationError: There is no trajectory store, or it cannot be opened.
+    """
+    database = Database(where, readonly=True)
+    try:
+        recover(database, _journals_of(database, None))
+    except (SQLAlchemyError, OSError) as error:
+        logger.warning("what a gateway that is gone left in its journal cannot be read back: %s", said(error))
+    return DatabaseArchive(database)
+
+
+def _journals_of(database: Database, journals: Path | None) -> Path:
+    if journals is not None:
+        return journals
+    if database.folder is not None:
+        return database.folder / _JOURNALS
+    # Of one user, on this machine: what is not in the database yet is there for the next gateway.
+    return Path.home() / ".local" / "state" / "envport" / _JOURNALS / database.identity

@@ -1,0 +1,245 @@
+"""Lines of a journal as rows of the database."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from sqlalchemy import BindParameter, Connection, Table, bindparam, case, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from envport.trajectories.lines import parse_call
+from envport.trajectories.schema import blobs, episode_blobs, episodes, gateways, labels, listings, openings, steps
+from envport.trajectories.store import Totals
+
+__all__ = ["BLOB", "Batch", "insert_new", "mark_seen", "outcome_fields"]
+
+logger = logging.getLogger(__name__)
+
+BLOB = "envport/blob"
+"""Key of a content block in the database: digest of the data that is in `blobs`."""
+
+_TOTAL_REWARD: BindParameter[float | None] = bindparam("total_reward")
+_TOTALS = (
+    update(episodes)
+    .where(episodes.c.id == bindparam("key"))
+    .values(
+        steps=bindparam("total_steps"),
+        errors=bindparam("total_errors"),
+        # A call may be recorded after its episode was lost.
+        reward=case((episodes.c.lost, None), else_=_TOTAL_REWARD),
+        environment_seconds=bindparam("total_seconds"),
+        updated_at=bindparam("at"),
+        bytes=episodes.c.bytes + bindparam("more_bytes"),
+    )
+)
+_ENDED = (
+    update(episodes)
+    .where(episodes.c.id == bindparam("key"))
+    .values({name: bindparam(f"new_{name}") for name in ("status", "reason", "fault", "lost", "steps", "errors")})
+    .values({name: bindparam(f"new_{name}") for name in ("reward", "score", "environment_seconds", "ended_at")})
+    .values(updated_at=bindparam("new_updated_at"))
+)
+_OUTCOME = update(openings).where(openings.c.episode == bindparam("key")).values(outcome=bindparam("new_outcome"))
+_EARLIER_RUN = (
+    update(episodes).where(episodes.c.handle == bindparam("of"), episodes.c.id < bindparam("key")).values(latest=False)
+)
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Batch:
+    """Lines of a journal that are written in one transaction. Writing lines again changes nothing.
+
+    Args:
+        gateway: Name of the journal.
+
+    Attributes:
+        touched: Keys of the runs that the lines are about.
+        opened: The handles of the runs that begin, by key.
+        ended: Keys of the runs that have ended.
+    """
+
+    gateway: str
+    touched: set[int] = field(default_factory=set[int])
+    opened: dict[int, str] = field(default_factory=dict[int, str])
+    ended: set[int] = field(default_factory=set[int])
+    _rows: dict[Table, list[Row]] = field(default_factory=dict[Table, list[Row]])
+    _totals: dict[int, Totals] = field(default_factory=dict[int, Totals])
+    _bytes: Counter[int] = field(default_factory=Counter[int])
+    _ends: list[Row] = field(default_factory=list[Row])
+    _outcomes: list[Row] = field(default_factory=list[Row])
+    _earlier: list[Row] = field(default_factory=list[Row])
+
+    def add(self, lines: Sequence[bytes]) -> None:
+        """Add lines. One that cannot be read is logged and left out."""
+        for line in lines:
+            try:
+                self._add(line)
+            except (ValueError, KeyError, TypeError) as error:
+                logger.error("a line of the journal %s cannot be read and is left out: %r", self.gateway, error)
+
+    def _add(self, line: bytes) -> None:
+        kind = line[:2]
+        if kind == b"s\t":
+            call = parse_call(line)
+            body = self._without_blobs(call.key, call.body) if call.has_blobs else call.body
+            self._insert(steps, {"episode": call.key, "index": call.number, "body": body})
+            self._totals[call.key] = call.totals
+            self._bytes[call.key] += len(body)
+            self.touched.add(call.key)
+        elif kind == b"o\t":
+            self._open(line)
+        elif kind == b"e\t":
+            self._end(line)
+        else:
+            raise ValueError(f"it begins with {kind!r}")
+
+    def write(self, connection: Connection) -> None:
+        """Write the rows."""
+        for table, rows in self._rows.items():
+            if rows:
+                connection.execute(insert_new(connection, table), rows)
+        if self._earlier:
+            connection.execute(_EARLIER_RUN, self._earlier)
+        if self._totals:
+            now = time.time()
+            connection.execute(
+                _TOTALS,
+                [
+                    {
+                        "key": key,
+                        "total_steps": total.steps,
+                        "total_errors": total.errors,
+                        "total_reward": total.reward,
+                        "total_seconds": total.environment_seconds,
+                        "at": now,
+                        "more_bytes": self._bytes[key],
+                    }
+                    for key, total in self._totals.items()
+                ],
+            )
+        if self._ends:
+            connection.execute(_ENDED, self._ends)
+        if self._outcomes:
+            connection.execute(_OUTCOME, self._outcomes)
+
+    def _open(self, line: bytes) -> None:
+        key, said = _parsed(line)
+        info = said["info"]
+        self.touched.add(key)
+        self.opened[key] = info["episode_id"]
+        body = self._body(key, said)
+        self._insert(
+            episodes,
+            {
+                "id": key,
+                "handle": info["episode_id"],
+                "resets": info["resets"],
+                "latest": True,
+                "gateway": self.gateway,
+                "principal": said["principal"],
+                "environment": info["environment"],
+                "environment_version": said["environment_version"],
+                "split": info["split"],
+                "task_id": _plain(info["task"]["id"]) if info["task"] is not None else None,
+                "task_index": info["task_index"],
+                "seed": info["seed"],
+                "fingerprint": info["fingerprint"],
+                "created_at": info["created_at"],
+                "forked_from": said["forked_from"],
+                "forked_at": said["forked_at"],
+                "bytes": len(body),
+                **outcome_fields(info),
+            },
+        )
+        if info["resets"]:
+            self._earlier.append({"of": info["episode_id"], "key": key})
+        for name, value in info["labels"].items():
+            self._insert(labels, {"episode": key, "name": name, "value": value})
+        if said["tools"]:
+            self._insert(listings, {"fingerprint": info["fingerprint"], "tools": json.dumps(said["tools"])})
+        self._insert(openings, {"episode": key, "body": body})
+
+    def _end(self, line: bytes) -> None:
+        key, said = _parsed(line)
+        self.touched.add(key)
+        self.ended.add(key)
+        self._ends.append({"key": key, **{f"new_{name}": it for name, it in outcome_fields(said["info"]).items()}})
+        self._outcomes.append({"key": key, "new_outcome": json.dumps(said["info"]["outcome"], ensure_ascii=False)})
+
+    def _insert(self, table: Table, row: Row) -> None:
+        self._rows.setdefault(table, []).append(row)
+
+    def _body(self, key: int, said: dict[str, Any]) -> str:
+        kept = {name: said["info"][name] for name in ("task", "labels")}
+        kept |= {name: said[name] for name in ("prompt", "first_observation", "reward_in_meta")}
+        self._take_blobs(key, kept["first_observation"])
+        return json.dumps(kept, ensure_ascii=False)
+
+    def _without_blobs(self, key: int, body: str) -> str:
+        call = json.loads(body)
+        self._take_blobs(key, call["observation"])
+        return json.dumps(call, ensure_ascii=False)
+
+    def _take_blobs(self, key: int, observation: dict[str, Any]) -> None:
+        """Take the images of an observation out, and put their digests in."""
+        for block in observation["content"]:
+            if block.get("type") in ("image", "audio") and isinstance(block.get("data"), str):
+                data = cast("str", block.pop("data")).encode()
+                digest = hashlib.sha256(data).hexdigest()
+                block[BLOB] = digest
+                self._insert(blobs, {"digest": digest, "data": data, "bytes": len(data)})
+                self._insert(episode_blobs, {"episode": key, "digest": digest})
+
+
+def insert_new(connection: Connection, table: Table) -> Any:
+    """A statement that inserts rows, except those that are there."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    return dialect.insert(table).on_conflict_do_nothing()
+
+
+def mark_seen(connection: Connection, gateway: str) -> None:
+    """Note that a gateway runs."""
+    now = time.time()
+    connection.execute(insert_new(connection, gateways), {"name": gateway, "seen_at": now})
+    connection.execute(update(gateways).where(gateways.c.name == gateway).values(seen_at=now))
+
+
+def outcome_fields(info: dict[str, Any]) -> Row:
+    """The columns that change when an episode ends.
+
+    Args:
+        info: `EpisodeInfo` as JSON.
+    """
+    outcome: dict[str, Any] = info["outcome"] or {}
+    return {
+        "status": outcome.get("status", info["status"]),
+        "reason": outcome.get("reason"),
+        "fault": outcome.get("fault"),
+        "lost": outcome.get("infrastructure", False),
+        "steps": info["steps"],
+        "errors": info["errors"],
+        "reward": info["reward"],
+        "score": info["score"],
+        "environment_seconds": info["environment_seconds"],
+        "ended_at": info["ended_at"],
+        "updated_at": info["ended_at"] or info["created_at"],
+    }
+
+
+def _parsed(line: bytes) -> tuple[int, dict[str, Any]]:
+    _, key, said = line.split(b"\t", 2)
+    return int(key), json.loads(said)
+
+
+def _plain(text: str) -> str:
+    # PostgreSQL's text has no NUL.
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
