@@ -110,7 +110,7 @@ class Gateway:
         self._surfaces = MountedSurfaces(
             surfaces or {}, environment_surfaces or {}, self.table, root_surface, self.access
         )
-        shown = PageParts(self.table, self.access, None, version("envport"))
+        shown = PageParts(self.table, self.access, self.archive, version("envport"))
         self._page = PageSurface(shown, public_url) if page else None
         self._channel = ChannelSurface(self.table, self.access.authenticate)
         self._entry: ASGIApp = self._gate

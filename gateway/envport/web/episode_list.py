@@ -22,6 +22,7 @@ _PAGE = 50
 # More often than this, a list that changes cannot be read.
 _PAUSE_SECONDS = 0.2
 _SHOWN_LABELS = 60
+_MORE = ("reason", "min_reward", "max_reward", "since", "until", "labels", "principal")
 _HANDLE_CELL = """
 <q-td :props="props"><a :href="props.row.href">{{ props.row.short }}</a></q-td>
 """
@@ -77,15 +78,17 @@ class EpisodeListView:
             self._choice("status", "Status", choices_of(Status))
             self._choice("live", "Running", {"": "any", "yes": "yes", "no": "no"})
             self._choice("age", "Opened", AGES)
-            self._choice("reason", "Reason", choices_of(Reason))
-            if viewer.sees_rewards:
-                self._typed("min_reward", "Reward from")
-                self._typed("max_reward", "Reward to")
-            self._typed("labels", "Labels: run=a, sample=2")
-            if viewer.owner is None:
-                self._typed("principal", "Principal")
-            self._typed("since", "Opened from (UTC)", "type=datetime-local stack-label")
-            self._typed("until", "Opened before (UTC)", "type=datetime-local stack-label")
+            more = ui.expansion("More filters", value=any(name in self._asked.said for name in _MORE)).props("dense")
+            with more, ui.element("div").classes("ev-row"):
+                self._choice("reason", "Reason", choices_of(Reason))
+                if viewer.sees_rewards:
+                    self._typed("min_reward", "Reward from")
+                    self._typed("max_reward", "Reward to")
+                self._typed("labels", "Labels: run=a, sample=2")
+                if viewer.owner is None:
+                    self._typed("principal", "Principal")
+                self._typed("since", "Opened from (UTC)", "type=datetime-local stack-label")
+                self._typed("until", "Opened before (UTC)", "type=datetime-local stack-label")
             ui.button("Filter").props("unelevated no-caps type=submit")
 
     def _choice(self, name: str, label: str, choices: dict[str, str]) -> None:

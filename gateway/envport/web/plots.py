@@ -95,13 +95,13 @@ def show_plots(periods: Sequence[Period], *, rewards: bool) -> None:
         note("No episode is like that.")
         return
     episodes = sum(period.episodes for period in periods)
-    note(f"{episodes:,} episodes from {moment(periods[0].start)} UTC on; points are means of those that ended.")
+    note(f"{episodes:,} episodes from {moment(periods[0].start)} UTC on. Points are means.")
     with ui.element("div").classes("ev-cards"):
         if rewards:
             _line("Reward", periods, lambda period: period.reward)
         _line("Length (steps)", periods, lambda period: period.steps)
         _line("Duration (s)", periods, lambda period: period.seconds)
-        _line("Latency: seconds for each step", periods, _per_step)
+        _line("Time for each step, with the player's (s)", periods, _per_step)
         _outcomes(periods)
 
 
@@ -142,8 +142,8 @@ def _chart(title: str, series: list[dict[str, Any]], *, legend: bool = False) ->
         "series": series,
     }
     if legend:
-        options["legend"] = {"type": "scroll", "textStyle": {"color": _TEXT}}
+        options["legend"] = {"type": "scroll", "top": 0, "textStyle": {"color": _TEXT}}
         options["yAxis"]["scale"] = False
     with ui.element("section").classes("ev-card"):
         heading(title, 3)
-        ui.echart(options).classes("ev-chart").props(f"role=img aria-label='{title} over time'")
+        ui.echart(options).classes("ev-chart").props(f'role=img aria-label="{title} over time"')
