@@ -74,3 +74,14 @@ def tabs(browser: Any) -> Iterator[Tabs]:
 def pictures() -> Path:
     PICTURES.mkdir(parents=True, exist_ok=True)
     return PICTURES
+
+
+def log_in(tab: Any, token: str) -> None:
+    """Send the form of the login."""
+    tab.get_by_label("Token").fill(token)
+    tab.keyboard.press("Enter")
+
+
+def forget_refusals(tabs: Tabs) -> None:
+    """Browsers count the login page as an error, as it has the status of one."""
+    tabs.errors[:] = [it for it in tabs.errors if "status of 401" not in it and "status of 403" not in it]

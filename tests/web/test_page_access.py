@@ -7,12 +7,11 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 from command_line import Served, refused
-from conftest import WAIT, Tabs
+from conftest import WAIT, Tabs, forget_refusals, log_in
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -38,16 +37,6 @@ def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def secured(token_file: Path) -> Iterator[Served]:
     with Served("catch", "--token-file", str(token_file)) as served:
         yield served
-
-
-def log_in(tab: Any, token: str) -> None:
-    tab.get_by_label("Token").fill(token)
-    tab.keyboard.press("Enter")
-
-
-def forget_refusals(tabs: Tabs) -> None:
-    """Browsers count the login page as an error, as it has the status of one."""
-    tabs.errors[:] = [it for it in tabs.errors if "status of 401" not in it and "status of 403" not in it]
 
 
 def session(gateway: Served, token: str) -> str:

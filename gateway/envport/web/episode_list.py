@@ -103,9 +103,9 @@ class EpisodeListView:
     def _make_table(self) -> Any:
         columns: list[dict[str, Any]] = [
             _column("short", "Episode"),
-            _column("environment", "Environment"),
             _column("status", "Status"),
             *([_column("reward", "Reward")] if self._viewer.sees_rewards else []),
+            _column("environment", "Environment"),
             _column("steps", "Steps"),
             _column("opened", "Opened (UTC)", wide=True),
             _column("labels", "Labels", wide=True),

@@ -67,7 +67,7 @@ class Frame:
             with ui.element("div").classes("ev-who"):
                 self._who()
         viewer = self._viewer
-        main = ui.element("main").props("id=main tabindex=-1")
+        main = ui.element("div").props("id=main tabindex=-1")
         ui.skip_link("Skip to the content", target=main)
         with main:
             ui.sub_pages(
