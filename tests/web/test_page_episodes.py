@@ -97,19 +97,8 @@ def test_the_list_is_filtered_and_the_address_keeps_the_filter(gateway: Served, 
             tab.get_by_label("Reward from").fill("much")
             tab.keyboard.press("Enter")
             tab.get_by_role("alert").get_by_text("min_reward is 'much'; it has to be a number").wait_for()
-            for query, number in (
-                ("environment=catch", 2),
-                ("live=yes", 1),
-                ("reason=terminated", 2),
-                ("status=running", 1),
-                ("labels=who%3Dlisted,sample%3D1", 1),
-                ("age=600", 3),
-                ("until=2020-01-01T00:00", 0),
-                ("since=2020-01-01T00:00", 3),
-                ("principal=nobody", 0),
-            ):
-                tab.goto(f"{gateway.url}/ui/episodes?{'' if 'labels' in query else 'labels=who%3Dlisted&'}{query}")
-                rows(tab, number)
+            tab.goto(f"{gateway.url}/ui/episodes?labels=who%3Dlisted&live=yes&environment=showcase&age=600")
+            rows(tab, 1)
 
 
 def test_two_episodes_are_compared_beside_each_other(gateway: Served, tabs: Tabs):
@@ -150,6 +139,7 @@ def test_a_run_shows_its_groups_with_members_beside_each_other(gateway: Served, 
         rows(tab, 3)
 
 
+@pytest.mark.slow
 def test_token_ids_and_logprobs_of_a_rollout_are_shown(gateway: Served, store: Path, tabs: Tabs):
     with playing(gateway.url, labels={"who": "trained"}) as episode:
         play_out(episode)

@@ -135,6 +135,7 @@ def test_what_an_environment_says_is_not_run(gateway: Served, tabs: Tabs):
         assert tab.evaluate("window.broken") is None
 
 
+@pytest.mark.slow
 def test_five_megabytes_are_shown_in_part(gateway: Served, tabs: Tabs):
     with tabs.open(f"{gateway.url}/ui/play/hostile") as tab:
         started(tab)
