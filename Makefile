@@ -20,7 +20,7 @@ AT_ONCE ?= 7
 BESIDE := tests/bridges:2 tests/cluster tests/envs tests/runtimes tests/evaluation:2 tests/bench
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-slow test-trl test-vllm catalogue mutants lint format bench dist clean
+.PHONY: help serve test test-slow test-trl test-vllm catalogue page-picture page-latency mutants lint format bench dist clean
 
 help: ## Show what there is to make.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,12 @@ test-vllm: $(VENV_VLLM)/.test ## Evaluate and train with vLLM on the CPU, in a v
 
 catalogue: $(VENV)/.test ## Check, audit and measure every environment that comes with envport, and write CATALOGUE.md; ten minutes.
 	$(BIN)/python -m envport_bridges.audit.catalogue --page CATALOGUE.md $(ARGS)
+
+page-picture: $(VENV)/.test ## Make gateway/images/page.png, the picture of the page, with a real browser.
+	$(BIN)/python tests/support/page_picture.py
+
+page-latency: $(VENV)/.test ## Measure how long after a call's answer the page shows it, in a real browser.
+	$(BIN)/python tests/support/page_latency.py
 
 mutants: $(VENV)/.test ## Change the source at 150 random places and list what no test notices; about an hour, and half of one more the first time. ARGS="--number 20 envs" for less.
 	@$(BIN)/python tests/support/mutants.py $(ARGS)

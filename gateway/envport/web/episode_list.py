@@ -89,7 +89,7 @@ class EpisodeListView:
                     self._typed("principal", "Principal")
                 self._typed("since", "Opened from (UTC)", "type=datetime-local stack-label")
                 self._typed("until", "Opened before (UTC)", "type=datetime-local stack-label")
-            ui.button("Filter").props("unelevated no-caps type=submit")
+            ui.button("Filter").props("outline no-caps type=submit")
 
     def _choice(self, name: str, label: str, choices: dict[str, str]) -> None:
         value = self._asked.said.get(name, "")

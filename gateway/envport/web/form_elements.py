@@ -46,7 +46,7 @@ class ToolForm:
                 self._elements.append((field, _element(field)))
             self._problem = text("", "p", "ev-alert").props("role=alert")
             self._problem.set_visibility(False)
-            ui.button("Call", on_click=self._submit).props("unelevated no-caps").props(
+            ui.button("Call", on_click=self._submit).props("outline no-caps").props(
                 f"aria-label='Call {_quoted(self._tool.name)}'"
             )
 

@@ -136,7 +136,7 @@ class Playground:
                 chosen = split.value if split is not None else None
                 await self._start(spec.name, chosen, (task.value if task is not None else None) or "", seed.value or "")
 
-            ui.button("Start", on_click=start).props("unelevated no-caps")
+            ui.button("Start", on_click=start).props("outline no-caps")
         note("A task or seed that is left empty is drawn. Starting again closes the episode that runs here.")
 
     async def _start(self, name: str, split: str | None, task: str, seed: str) -> None:

@@ -59,7 +59,7 @@ class PlotsView:
                 {**AGES, "": "last 30 days"}, value="86400", label="Opened", on_change=lambda: self._show(archive)
             ).props("dense outlined")
             self._labels = ui.input("Labels, as run=a", value=asked.get("labels", "")).props("dense outlined")
-            ui.button("Show", on_click=lambda: self._show(archive)).props("unelevated no-caps")
+            ui.button("Show", on_click=lambda: self._show(archive)).props("outline no-caps")
         self._holder = ui.element("div")
         await self._show(archive)
 
