@@ -20,7 +20,7 @@ __all__ = ["EpisodeListView"]
 
 _PAGE = 50
 # More often than this, a list that changes cannot be read.
-_PAUSE_SECONDS = 0.2
+_PAUSE_SECONDS = 0.5
 _SHOWN_LABELS = 60
 _MORE = ("reason", "min_reward", "max_reward", "since", "until", "labels", "principal")
 _HANDLE_CELL = """

@@ -44,6 +44,9 @@ _IMAGES = {
     "image/webp": (b"RIFF",),
 }
 _SHOWN_CHARACTERS = 20_000
+# A view may hold as many as fifty of them.
+_MOST_CHARACTERS = 1_000_000
+_MOST_IMAGE = 12 * 2**20
 
 
 class TextLine(TextElement):
@@ -156,10 +159,14 @@ def show_text(said: str) -> None:
     if len(said) <= _SHOWN_CHARACTERS:
         code(said)
         return
+    whole = len(said) <= _MOST_CHARACTERS
+    offer = f"Show all {len(said):,} characters"
+    if not whole:
+        offer = f"Show the first {_MOST_CHARACTERS:,} of {len(said):,} characters"
     holder = ui.element("div")
     with holder:
         code(f"{said[:_SHOWN_CHARACTERS]}…")
-        ui.button(f"Show all {len(said):,} characters", on_click=_replacing(holder, said)).props("flat dense no-caps")
+        ui.button(offer, on_click=_replacing(holder, said[:_MOST_CHARACTERS])).props("flat dense no-caps")
 
 
 def _replacing(holder: ui.element, said: str) -> Callable[[], None]:
@@ -175,6 +182,8 @@ def image_source(block: ContentBlock) -> str | None:
     """The address of an image block with its data; `None` if the block is no image of a format that is shown."""
     kind, data = block.get("mimeType"), block.get("data")
     if block.get("type") != "image" or not isinstance(kind, str) or not isinstance(data, str):
+        return None
+    if len(data) > _MOST_IMAGE:
         return None
     kind = kind.lower()
     try:

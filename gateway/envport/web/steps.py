@@ -56,12 +56,13 @@ def show_step(step: StepRecord, *, marked: bool = False) -> ui.element:
     return shown
 
 
-def show_unseen(step: StepRecord) -> None:
-    """What the player of a call did not see: its reward, and diagnostics."""
+def show_unseen(step: StepRecord) -> ui.element | None:
+    """What the player of a call did not see: its reward, and diagnostics. `None` if there is nothing."""
     if step.reward is None and not step.info:
-        return
-    with ui.element("div").classes("ev-step").props(f"data-reward-of={step.index}"):
+        return None
+    with ui.element("div").classes("ev-step").props(f"data-reward-of={step.index}") as shown:
         text(f"Step {step.index}: {number(step.reward)}", "p", "ev-p")
         if step.info:
             with ui.expansion("Diagnostics").props("dense"):
                 code(written(step.info))
+    return shown

@@ -74,6 +74,8 @@ class PageSurface:
         self._running: AsyncExitStack | None = None
         self._starting = asyncio.Lock()
         self._engine: PageEngine | None = None
+        # NiceGUI belongs to another event loop of this process.
+        self._elsewhere = False
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -93,6 +95,8 @@ class PageSurface:
             wants_page: Whether the client asks for HTML by name.
         """
         path: str = scope["path"]
+        if self._elsewhere:
+            return False
         if path == "/":
             return scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and wants_page
         return path[1:].partition("/")[0] in PAGE_PATHS
@@ -135,7 +139,9 @@ class PageSurface:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         engine = await self._started()
         if engine is None:
-            await PlainTextResponse("The page is served by another gateway of this process", 503)(scope, receive, send)
+            # The gateway answers from now on, with the plain page at `/`.
+            answer = PlainTextResponse("", 403) if scope["type"] == "websocket" else RedirectResponse("/", 303)
+            await answer(scope, receive, send)
             return
         if scope["path"].startswith(_SOCKET) and not _owns(scope, engine):
             await PlainTextResponse("This is not your page", 403)(scope, receive, send)
@@ -151,6 +157,7 @@ class PageSurface:
                 # Importing NiceGUI takes a third of a second, in which episodes go on.
                 entered = await anyio.to_thread.run_sync(_import_engine)
                 self._engine = await self._running.enter_async_context(entered())
+                self._elsewhere = self._engine is None
             return self._engine
 
     def _url(self, scope: Scope, headers: Headers) -> str:

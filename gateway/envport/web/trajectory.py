@@ -32,6 +32,7 @@ from envport.web.viewer import Viewer
 __all__ = ["TrajectoryView"]
 
 _SHOWN = 50
+_READ = 10
 
 
 class TrajectoryView:
@@ -50,7 +51,8 @@ class TrajectoryView:
         self._last = 0
         self._resets = -1
         self._following = False
-        self._elements: deque[ui.element] = deque()
+        # What there is of each call: what the player saw, and what it did not see.
+        self._elements: deque[tuple[ui.element, ui.element | None]] = deque()
 
     async def build(self) -> None:
         """Make the elements, and follow the episode until the viewer leaves."""
@@ -171,12 +173,18 @@ class TrajectoryView:
             stored = stored or await archive.episode(self._handle, self._viewer.owner)
             if stored.info.resets != self._resets:
                 self._begin(stored)
+            calls = stored.info.steps + stored.info.errors
+            if self._following and calls - self._last > _SHOWN:
+                # It is faster than anybody reads.
+                self._clear(calls - _SHOWN)
             room = _SHOWN if self._following else self._before + _SHOWN - self._last
+            # In pieces, because calls may be large.
             while room > 0:
-                steps = await archive.steps(self._handle, self._viewer.owner, self._last, min(room, _SHOWN))
+                steps = await archive.steps(self._handle, self._viewer.owner, self._last, min(room, _READ))
                 for step in steps:
                     self._add(step)
-                if len(steps) < _SHOWN or not self._following:
+                room -= len(steps)
+                if len(steps) < _READ:
                     break
         except EnvportError as error:
             with self._status.clear():
@@ -197,13 +205,17 @@ class TrajectoryView:
             return
         self._last = step.index
         with self._steps:
-            self._elements.append(show_step(step))
-        if len(self._elements) > _SHOWN:
-            self._elements.popleft().delete()
-            self._before += 1
+            seen = show_step(step)
+        unseen: ui.element | None = None
         if self._rewards is not None:
             with self._rewards:
-                show_unseen(step)
+                unseen = show_unseen(step)
+        self._elements.append((seen, unseen))
+        if len(self._elements) > _SHOWN:
+            for element in self._elements.popleft():
+                if element is not None:
+                    element.delete()
+            self._before += 1
 
     def _show_state(self, stored: StoredEpisode) -> None:
         info = stored.info
