@@ -35,14 +35,13 @@ class Tabs:
         context.set_default_timeout(WAIT * 1000)
         own = urlsplit(url).netloc
 
-        def look(route: Any) -> None:
-            if urlsplit(route.request.url).netloc != own:
-                self.foreign.append(route.request.url)
-            route.continue_()
+        def look(request: Any) -> None:
+            if urlsplit(request.url).netloc not in (own, ""):
+                self.foreign.append(request.url)
 
-        context.route("**/*", look)
         tab = context.new_page()
-        tab.on("websocket", lambda it: self.foreign.append(it.url) if urlsplit(it.url).netloc != own else None)
+        tab.on("request", look)
+        tab.on("websocket", look)
         tab.on("pageerror", lambda error: self.errors.append(str(error)))
         tab.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
         try:

@@ -71,6 +71,7 @@ def test_the_scope_play_plays_and_sees_no_reward(secured: Served, tabs: Tabs):
     forget_refusals(tabs)
 
 
+@pytest.mark.slow
 def test_the_scope_read_looks_and_does_not_play(secured: Served, tabs: Tabs):
     with tabs.open(secured.url) as tab:
         log_in(tab, "wrong-token-wrong-token")
@@ -153,6 +154,7 @@ def test_no_ui_serves_the_plain_page(tmp_path: Path):
         assert httpx2.get(f"{plain.url}/ui/episodes").status_code == 404
 
 
+@pytest.mark.slow
 def test_without_the_extra_one_is_told_how_to_get_it(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['nicegui'] = None\n")
     said = refused("serve", "catch", "--ui", fresh=True, PYTHONPATH=str(tmp_path))

@@ -113,7 +113,7 @@ def test_two_episodes_are_compared_beside_each_other(gateway: Served, tabs: Tabs
             box.click()
         tab.get_by_role("button", name="Compare the two selected").click()
         tab.get_by_text("The first difference is in step 2, at $.arguments.direction").wait_for()
-        assert tab.locator(".ev-marked").count() == 2
+        tab.locator(".ev-marked").nth(1).wait_for()
         same = handle_of(gateway, who="compared", side="left")
         tab.goto(f"{gateway.url}/ui/compare?left={same}&right={same}")
         tab.get_by_text("They do not differ.").wait_for()
@@ -121,6 +121,7 @@ def test_two_episodes_are_compared_beside_each_other(gateway: Served, tabs: Tabs
         tab.get_by_text("There is no episode 'ep_nobody'").wait_for()
 
 
+@pytest.mark.slow
 def test_a_run_shows_its_groups_with_members_beside_each_other(gateway: Served, tabs: Tabs):
     for group, sample in (("a", "1"), ("a", "0"), ("b", "0")):
         labels = {"run": "grpo <b>", "group": group, "sample": sample}
@@ -211,6 +212,7 @@ def test_holders_of_the_scope_play_see_their_episodes_without_rewards(tmp_path: 
     forget_refusals(tabs)
 
 
+@pytest.mark.slow
 def test_a_gateway_stops_although_a_page_is_open(tabs: Tabs):
     with Served("catch") as served, tabs.open(f"{served.url}/ui/episodes") as tab:
         rows(tab, 0)
