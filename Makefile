@@ -17,7 +17,7 @@ PYTHON_NEWER ?= python3.13
 AT_ONCE ?= 7
 # Each is a part of its own: most import for seconds of CPU time what others do not need, one waits for Ray's nodes and
 # gateways to start, one counts the processes that it has started. `:2` is for two processes.
-BESIDE := tests/bridges:2 tests/cluster tests/envs tests/runtimes tests/evaluation:2 tests/bench
+BESIDE := tests/bridges:2 tests/cluster tests/envs tests/runtimes tests/evaluation:2 tests/bench tests/web
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-slow test-trl test-vllm catalogue page-picture page-latency mutants lint format bench dist clean
@@ -85,7 +85,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.serve: pyproject.toml gateway/envport-client/pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[images]'
+	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[images,ui]'
 	@touch $@
 
 # So do these: each release that tests play with has a virtual environment of its own. OpenEnv's older one has another name.
@@ -106,7 +106,7 @@ $(VENV)/nemo_gym/%: | $(BIN)/python
 
 # What a machine may not have is installed on its own; the tests that need it then skip and say why.
 $(VENV)/.test: pyproject.toml gateway/envport-client/pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[dev,images,bench,otel,reload]'
+	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[dev,images,bench,otel,reload,ui]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[textarena]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[gymnasium]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[ale]'

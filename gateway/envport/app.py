@@ -179,10 +179,12 @@ class Gateway:
         if not self._hosts.allows_origin(headers.get("origin")):
             await PlainTextResponse("This gateway does not answer pages of that Origin", 403)(scope, receive, send)
             return
-        if self._page is not None and self._page.serves(scope, wants_page=_wants_page(scope)):
-            await self._page(scope, receive, send)
-            return
         surface, endpoint = self._meant(scope["path"], headers)
+        # A surface that has every path, for a session at the root, has these too.
+        page = self._page if surface is None and endpoint is None else None
+        if page is not None and page.serves(scope, wants_page=_wants_page(scope)):
+            await page(scope, receive, send)
+            return
         on_channel = surface is None and scope["type"] == "websocket" and scope["path"] == CHANNEL_PATH
         try:
             principal = self._admit(scope["path"], surface, endpoint, _token_of(headers, surface), channel=on_channel)

@@ -207,7 +207,7 @@ class TrajectoryView:
         with self._steps:
             seen = show_step(step)
         unseen: ui.element | None = None
-        if self._rewards is not None:
+        if self._rewards is not None and self._viewer.sees_rewards:
             with self._rewards:
                 unseen = show_unseen(step)
         self._elements.append((seen, unseen))
