@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envport.errors import InvalidArguments
-from envport.web.forms import NotGiven, fields_of, problems_of, read_field
+from envport.web.forms import LeftEmpty, fields_of, problems_of, read_field
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -91,7 +91,7 @@ def test_what_cannot_be_read_is_told(name: str, typed: str, said: str):
 
 def test_what_may_be_left_empty_is_left_out():
     for name in ("part", "sure", "size", "either"):
-        with pytest.raises(NotGiven):
+        with pytest.raises(LeftEmpty):
             read(name, "" if name != "size" else None)
 
 
@@ -104,5 +104,5 @@ def test_the_schema_has_the_last_word():
 def test_any_text_is_read_or_told(typed: str):
     for field in fields_of(SCHEMA):
         if field.kind != "choice":
-            with suppress(InvalidArguments, NotGiven):
+            with suppress(InvalidArguments, LeftEmpty):
                 read_field(field, typed)

@@ -78,6 +78,7 @@ def first_difference_of_values(left: Any, right: Any, step: int) -> Difference |
     waiting: list[tuple[str, Any, Any]] = [("$", left, right)]
     while waiting:
         path, one, other = waiting.pop()
+        same_kind = _kind(one) is _kind(other)
         if one is _ABSENT or other is _ABSENT:
             return _one_sided(step, path, one, other)
         if isinstance(one, dict) and isinstance(other, dict):
@@ -85,7 +86,7 @@ def first_difference_of_values(left: Any, right: Any, step: int) -> Difference |
         elif isinstance(one, list | tuple) and isinstance(other, list | tuple):
             pairs = zip_longest(cast("list[Any]", one), cast("list[Any]", other), fillvalue=_ABSENT)
             waiting.extend(reversed([(f"{path}[{place}]", *pair) for place, pair in enumerate(pairs)]))
-        elif _kind(one) is not _kind(other) or one != other:
+        elif not same_kind or one != other:
             # NaN is the same as NaN here, though not to Python.
             if one != one and other != other:
                 continue
@@ -110,9 +111,9 @@ def _step_to(name: str) -> str:
     return f".{name}" if name.isidentifier() and name.isascii() else f"['{quoted}']"
 
 
-def _kind(value: Any) -> type:
+def _kind(value: object) -> type[object]:
     # 1 and 1.0 are one number in JSON, but true is none.
-    return float if type(value) is int else type(value)
+    return float if isinstance(value, int) and not isinstance(value, bool) else type(value)
 
 
 def _compared(step: StepRecord | None) -> Any:

@@ -10,7 +10,7 @@ from nicegui.elements.mixins.validation_element import ValidationElement
 
 from envport.errors import InvalidArguments
 from envport.tools.schema import ToolSpec
-from envport.web.forms import FormField, NotGiven, fields_of, problems_of, read_field
+from envport.web.forms import FormField, LeftEmpty, fields_of, problems_of, read_field
 from envport.web.shown import heading, note, text
 
 __all__ = ["ToolForm"]
@@ -69,7 +69,7 @@ class ToolForm:
             element.error = None
             try:
                 arguments[field.name] = read_field(field, element.value)
-            except NotGiven:
+            except LeftEmpty:
                 continue
             except InvalidArguments as error:
                 element.error = str(error)

@@ -12,7 +12,7 @@ from envport.tools.allowed import describe_allowed
 from envport.tools.arguments import schema_problems
 from envport.tools.dialects import validator_of
 
-__all__ = ["FieldKind", "FormField", "NotGiven", "fields_of", "problems_of", "read_field"]
+__all__ = ["FieldKind", "FormField", "LeftEmpty", "fields_of", "problems_of", "read_field"]
 
 FieldKind = Literal["string", "integer", "number", "boolean", "choice", "json"]
 """How a field is typed in."""
@@ -21,7 +21,7 @@ _KINDS: dict[str, FieldKind] = {"string": "string", "integer": "integer", "numbe
 _MOST_REFERENCES = 20
 
 
-class NotGiven(Exception):
+class LeftEmpty(Exception):
     """A field was left empty that may be."""
 
 
@@ -126,12 +126,12 @@ def read_field(field: FormField, typed: Any) -> Any:
         typed: What was typed: text, or the index of a choice.
 
     Raises:
-        NotGiven: It is empty and may be.
+        LeftEmpty: It is empty and may be.
         InvalidArguments: It cannot be read. The message says what is allowed.
     """
     empty = typed is None or typed == ""
     if empty and not field.required:
-        raise NotGiven
+        raise LeftEmpty
     if field.kind == "string":
         return "" if empty else str(typed)
     if empty:
