@@ -221,3 +221,25 @@ def test_a_gateway_stops_although_a_page_is_open(tabs: Tabs):
         assert time.monotonic() - began < WAIT
         assert "Traceback" not in served.log
     tabs.errors.clear()
+
+
+@pytest.mark.slow
+def test_a_trajectory_of_ten_thousand_calls_is_shown_in_parts(gateway: Served, tabs: Tabs):
+    with playing(gateway.url, "hostile", labels={"who": "long"}) as episode:
+        for _ in range(10_000):
+            episode.call("much", {"megabytes": 0})
+        handle = handle_of(gateway, who="long")
+        with tabs.open(f"{gateway.url}/ui/episodes/{handle}") as tab:
+            # One that runs is shown from its latest calls, and followed.
+            tab.get_by_text("Calls 9,951 to 10,000 of 10,000, followed live").wait_for()
+            assert tab.locator("[data-step]").count() == 50
+            tab.get_by_role("button", name="First").click()
+            tab.get_by_text("Calls 1 to 50 of 10,000").wait_for()
+            tab.get_by_role("button", name="Later").click()
+            tab.get_by_text("Calls 51 to 100 of 10,000").wait_for()
+            episode.call("much", {"megabytes": 0})
+            tab.get_by_text("Calls 51 to 100 of 10,001").wait_for()
+            tab.get_by_role("button", name="Latest").click()
+            tab.get_by_text("Calls 9,952 to 10,001 of 10,001, followed live").wait_for()
+            tab.goto(f"{gateway.url}/ui/compare?left={handle}&right={handle}")
+            tab.get_by_text("They do not differ.").wait_for(timeout=10 * WAIT * 1000)
