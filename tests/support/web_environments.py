@@ -19,6 +19,7 @@ class HostileEnvironment(Environment):
 
     def reset(self, *, seed: int, task: Task | None) -> str:
         """Begin."""
+        self._reward = 0.25 + seed % 2
         return f"{SCRIPT}\n{TEMPLATE}\n**bold** [link](javascript:window.broken=true)"
 
     @tool
@@ -50,4 +51,4 @@ class HostileEnvironment(Environment):
     @tool
     def end(self) -> Step[str]:
         """End the episode."""
-        return Step("over", reward=0.25, terminated=True, info={"hidden": SCRIPT})
+        return Step("over", reward=self._reward, terminated=True, info={"hidden": SCRIPT})

@@ -185,16 +185,19 @@ def test_holders_of_the_scope_play_see_their_episodes_without_rewards(tmp_path: 
         f'[[tokens]]\nname = "other"\nscopes = ["read"]\ntoken = "{OTHER}"\n'
     )
     tokens.chmod(0o600)
-    with Served("catch", "--token-file", str(tokens)) as secured:
+    with Served("catch", f"hostile={HOSTILE}", "--token-file", str(tokens)) as secured:
+        for seed in (0, 1):
+            with playing(secured.url, "hostile", token=CONTROL, seed=seed) as episode:
+                episode.call("end", {})
         with playing(secured.url, token=CONTROL, labels={"who": "mine"}) as episode:
             play_out(episode)
         with Client(secured.url, token=CONTROL) as client:
-            handle = client.episodes()[0].episode_id
+            handle, one, other = (episode.episode_id for episode in client.episodes())
         path = f"{secured.url}/ui/episodes"
         with tabs.open(path) as tab:
             log_in(tab, PLAY)
             tab.get_by_role("link", name="Episodes").click()
-            rows(tab, 1)
+            rows(tab, 3)
             assert "Reward" not in tab.locator("thead").inner_text()
             tab.goto(f"{path}?min_reward=0")
             tab.get_by_text("your token does not show rewards").wait_for()
@@ -203,6 +206,14 @@ def test_holders_of_the_scope_play_see_their_episodes_without_rewards(tmp_path: 
             tab.get_by_text("Rewards are shown to tokens with the scope read or control.").wait_for()
             assert not tab.locator("[data-reward-of]").count()
             assert not tab.get_by_text("Metadata of the task").count()
+            # Where the rewards differ would tell them.
+            tab.goto(f"{secured.url}/ui/compare?left={one}&right={other}")
+            tab.get_by_text("They do not differ.").wait_for()
+            tab.get_by_role("button", name="Log out").click()
+            log_in(tab, CONTROL)
+            tab.get_by_role("heading", name="Environments").wait_for()
+            tab.goto(f"{secured.url}/ui/compare?left={one}&right={other}")
+            tab.get_by_text("The first difference is in step 1, at $.reward").wait_for()
         with tabs.open(path) as tab:
             log_in(tab, OTHER)
             tab.get_by_role("link", name="Episodes").click()
