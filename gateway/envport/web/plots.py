@@ -56,7 +56,7 @@ class PlotsView:
                 on_change=lambda: self._show(archive),
             ).props("dense outlined")
             self._age = ui.select(
-                {**AGES, "": "last 30 days"}, value="86400", label="Opened", on_change=lambda: self._show(archive)
+                {**AGES, "": "last 30 days"}, value="3600", label="Opened", on_change=lambda: self._show(archive)
             ).props("dense outlined")
             self._labels = ui.input("Labels, as run=a", value=asked.get("labels", "")).props("dense outlined")
             ui.button("Show", on_click=lambda: self._show(archive)).props("outline no-caps")

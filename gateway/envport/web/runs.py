@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from urllib.parse import quote, unquote, urlencode
 
@@ -104,9 +103,10 @@ class RunView:
             note("It has no episodes that you may see.")
             return
         link("As a list", f"/ui/episodes?{urlencode({'labels': f'run={self._run}'})}")
-        oldest = min(stored.info.created_at for stored in page.episodes)
+        opened = [stored.info.created_at for stored in page.episodes]
+        oldest = min(opened)
         since = EpisodeFilter(principal=wanted.principal, labels=wanted.labels, since=oldest)
-        periods = await archive.periods(since, max(1.0, (time.time() - oldest) / _POINTS))
+        periods = await archive.periods(since, max(1.0, (max(opened) - oldest) / _POINTS))
         show_plots(periods, rewards=self._viewer.sees_rewards)
         heading("Groups")
         if page.next is not None:
@@ -120,7 +120,9 @@ class RunView:
         if rewards and self._viewer.sees_rewards:
             mean = sum(rewards) / len(rewards)
             spread = (sum((reward - mean) ** 2 for reward in rewards) / len(rewards)) ** 0.5
-            note(f"{len(members)} members, mean reward {number(mean)}, standard deviation {number(spread)}")
+            note(
+                f"{len(members)} member{'s' if len(members) != 1 else ''}, mean reward {number(mean)}, standard deviation {number(spread)}"
+            )
         with ui.element("div").classes("ev-members").props("tabindex=0 role=group"):
             for stored in members:
                 self._member(stored)
