@@ -120,9 +120,8 @@ class RunView:
         if rewards and self._viewer.sees_rewards:
             mean = sum(rewards) / len(rewards)
             spread = (sum((reward - mean) ** 2 for reward in rewards) / len(rewards)) ** 0.5
-            note(
-                f"{len(members)} member{'s' if len(members) != 1 else ''}, mean reward {number(mean)}, standard deviation {number(spread)}"
-            )
+            count = f"{len(members)} member{'s' if len(members) != 1 else ''}"
+            note(f"{count}, mean reward {number(mean)}, standard deviation {number(spread)}")
         with ui.element("div").classes("ev-members").props("tabindex=0 role=group"):
             for stored in members:
                 self._member(stored)
