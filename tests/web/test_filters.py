@@ -55,10 +55,13 @@ def test_a_principal_sees_its_own_whatever_it_asks_for():
     assert Asked.of(SAID).filter("me", rewards=True).principal == "me"
 
 
-@pytest.mark.parametrize("name", ["min_reward", "max_reward"])
-def test_rewards_cannot_be_found_out_by_filtering(name: str):
-    with pytest.raises(InvalidRequest, match="your token does not show rewards"):
-        Asked.of({name: "0"}).filter("me", rewards=False)
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [("min_reward", "0", "rewards"), ("max_reward", "0", "rewards"), ("labels", "a=b", "labels")],
+)
+def test_what_is_not_shown_cannot_be_found_out_by_filtering(name: str, value: str, what: str):
+    with pytest.raises(InvalidRequest, match=f"your token does not show {what}"):
+        Asked.of({name: value}).filter("me", rewards=False)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,9 @@ class ComparisonView:
             except UnknownEpisode:
                 text(f"There is no episode {handle[:80]!r} among those that you may see.", "p", "ev-alert")
                 return
+            except EnvportError as error:
+                text(f"This cannot be read now: {error}", "p", "ev-alert")
+                return
         self._sides = sides
         verdict = ui.element("div").props("role=status")
         with verdict:

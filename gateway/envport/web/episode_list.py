@@ -84,7 +84,7 @@ class EpisodeListView:
                 if viewer.sees_rewards:
                     self._typed("min_reward", "Reward from")
                     self._typed("max_reward", "Reward to")
-                self._typed("labels", "Labels: run=a, sample=2")
+                    self._typed("labels", "Labels: run=a, sample=2")
                 if viewer.owner is None:
                     self._typed("principal", "Principal")
                 self._typed("since", "Opened from (UTC)", "type=datetime-local stack-label")
@@ -108,7 +108,7 @@ class EpisodeListView:
             _column("environment", "Environment"),
             _column("steps", "Steps"),
             _column("opened", "Opened (UTC)", wide=True),
-            _column("labels", "Labels", wide=True),
+            *([_column("labels", "Labels", wide=True)] if self._viewer.sees_rewards else []),
             *([_column("principal", "Principal", wide=True)] if self._viewer.owner is None else []),
         ]
         table: Any = ui.table(columns=columns, rows=[], row_key="handle", selection="multiple", pagination=_PAGE)
@@ -174,10 +174,12 @@ class EpisodeListView:
             "status": info.outcome.reason if info.outcome is not None else info.status,
             "steps": str(info.steps),
             "opened": moment(info.created_at),
-            "labels": labels if len(labels) <= _SHOWN_LABELS else f"{labels[: _SHOWN_LABELS - 1]}…",
             "principal": stored.principal,
         }
-        return row | ({"reward": number(info.reward)} if self._viewer.sees_rewards else {})
+        if self._viewer.sees_rewards:
+            row["reward"] = number(info.reward)
+            row["labels"] = labels if len(labels) <= _SHOWN_LABELS else f"{labels[: _SHOWN_LABELS - 1]}…"
+        return row
 
     def _compare(self) -> None:
         chosen: list[str] = [row["handle"] for row in self._table.selected]

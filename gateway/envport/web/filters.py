@@ -60,7 +60,7 @@ class Asked:
 
         Args:
             owner: Whose episodes may be seen; `None` for everybody's.
-            rewards: Whether rewards may be seen. If not, filters of rewards are refused: they would tell them.
+            rewards: Whether rewards and labels may be seen. If not, filters by them are refused: they would tell them.
 
         Raises:
             InvalidRequest: A filter cannot be read. The message says what is allowed.
@@ -69,6 +69,9 @@ class Asked:
         low, high = _number(said, "min_reward"), _number(said, "max_reward")
         if not rewards and (low is not None or high is not None):
             raise InvalidRequest("your token does not show rewards, so they cannot be filtered by")
+        labels = read_labels(said.get("labels", ""))
+        if not rewards and labels:
+            raise InvalidRequest("your token does not show labels, so they cannot be filtered by")
         age = _number(said, "age")
         since = time.time() - age if age is not None else _moment(said, "since")
         return EpisodeFilter(
@@ -81,7 +84,7 @@ class Asked:
             max_reward=high,
             since=since,
             until=_moment(said, "until"),
-            labels=read_labels(said.get("labels", "")),
+            labels=labels,
         )
 
 

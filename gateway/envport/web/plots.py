@@ -58,14 +58,19 @@ class PlotsView:
             self._age = ui.select(
                 {**AGES, "": "last 30 days"}, value="3600", label="Opened", on_change=lambda: self._show(archive)
             ).props("dense outlined")
-            self._labels = ui.input("Labels, as run=a", value=asked.get("labels", "")).props("dense outlined")
+            self._labels: ui.input | None = None
+            if self._viewer.sees_rewards:
+                self._labels = ui.input("Labels, as run=a", value=asked.get("labels", "")).props("dense outlined")
             ui.button("Show", on_click=lambda: self._show(archive)).props("outline no-caps")
         self._holder = ui.element("div")
         await self._show(archive)
 
     async def _show(self, archive: Archive) -> None:
         seconds = float(self._age.value or _ALL_SECONDS)
-        said = {"environment": self._environment.value or "", "labels": self._labels.value or ""}
+        said = {
+            "environment": self._environment.value or "",
+            "labels": (self._labels.value if self._labels is not None else None) or "",
+        }
         asked = Asked.of({**said, "since": ""})
         try:
             wanted = asked.filter(self._viewer.owner, rewards=self._viewer.sees_rewards)

@@ -54,6 +54,10 @@ class RunsView:
         if archive is None:
             no_archive()
             return
+        if not self._viewer.sees_rewards:
+            # Players do not see labels.
+            note("Runs are shown to tokens with the scope read or control.")
+            return
         owner = self._viewer.owner
         try:
             runs = await archive.label_values("run", owner, _MOST_RUNS)
@@ -91,6 +95,10 @@ class RunView:
         if archive is None:
             no_archive()
             return
+        if not self._viewer.sees_rewards:
+            # Players do not see labels.
+            note("Runs are shown to tokens with the scope read or control.")
+            return
         try:
             await self._show(archive)
         except EnvportError as error:
@@ -107,7 +115,7 @@ class RunView:
         oldest = min(opened)
         since = EpisodeFilter(principal=wanted.principal, labels=wanted.labels, since=oldest)
         periods = await archive.periods(since, max(1.0, (max(opened) - oldest) / _POINTS))
-        show_plots(periods, rewards=self._viewer.sees_rewards)
+        show_plots(periods, rewards=True)
         heading("Groups")
         if page.next is not None:
             note(f"Of the latest {_MOST_EPISODES} episodes.")
@@ -117,7 +125,7 @@ class RunView:
     def _group(self, group: str, members: Sequence[StoredEpisode]) -> None:
         heading(group or "without a group", 3)
         rewards = [it.info.reward for it in members if it.info.reward is not None]
-        if rewards and self._viewer.sees_rewards:
+        if rewards:
             mean = sum(rewards) / len(rewards)
             spread = (sum((reward - mean) ** 2 for reward in rewards) / len(rewards)) ** 0.5
             count = f"{len(members)} member{'s' if len(members) != 1 else ''}"
@@ -131,6 +139,5 @@ class RunView:
         with ui.element("div").classes("ev-card"):
             link(f"sample {info.labels.get('sample', '–')}", f"/ui/episodes/{quote(info.episode_id, safe='')}")
             note(info.outcome.reason if info.outcome is not None else info.status)
-            if self._viewer.sees_rewards:
-                text(f"reward {number(info.reward)}", "p", "ev-p")
+            text(f"reward {number(info.reward)}", "p", "ev-p")
             note(f"{info.steps} steps")

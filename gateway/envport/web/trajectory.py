@@ -67,6 +67,9 @@ class TrajectoryView:
         except UnknownEpisode:
             text("There is no such episode among those that you may see.", "p", "ev-alert")
             return
+        except EnvportError as error:
+            text(f"This cannot be read now: {error}", "p", "ev-alert")
+            return
         self._make(stored)
         self._following = stored.info.outcome is None
         await self._refresh(archive, stored)
