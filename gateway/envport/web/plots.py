@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nicegui import ui
 
 from envport.errors import EnvportError
-from envport.trajectories.archive import Archive, EpisodeFilter, Period
+from envport.trajectories.archive import Archive, Period
 from envport.web.filters import AGES, Asked
 from envport.web.shown import heading, moment, no_archive, note, text
 from envport.web.viewer import Viewer
@@ -67,19 +68,11 @@ class PlotsView:
 
     async def _show(self, archive: Archive) -> None:
         seconds = float(self._age.value or _ALL_SECONDS)
-        said = {
-            "environment": self._environment.value or "",
-            "labels": (self._labels.value if self._labels is not None else None) or "",
-        }
-        asked = Asked.of({**said, "since": ""})
+        labels = self._labels.value if self._labels is not None else None
+        asked = Asked.of({"environment": self._environment.value or "", "labels": labels or ""})
         try:
             wanted = asked.filter(self._viewer.owner, rewards=self._viewer.sees_rewards)
-            since = EpisodeFilter(
-                principal=wanted.principal,
-                environment=wanted.environment,
-                labels=wanted.labels,
-                since=time.time() - seconds,
-            )
+            since = replace(wanted, since=time.time() - seconds)
             periods = await archive.periods(since, max(_SHORTEST, seconds / _POINTS))
         except EnvportError as error:
             with self._holder.clear():
