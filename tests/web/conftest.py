@@ -51,7 +51,8 @@ class Tabs:
             context.close()
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while Playwright runs, this process can run no other event loop, which other tests need.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     if not os.access(CHROMIUM, os.X_OK):
         pytest.skip(f"{CHROMIUM} is not installed")

@@ -12,16 +12,11 @@ import httpx2
 import pytest
 from command_line import Served, refused
 from conftest import WAIT, Tabs, forget_refusals, log_in
-from starlette.responses import PlainTextResponse
-from starlette.types import Receive, Scope, Send
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from envport.access import Access, Principal
-from envport.app import Gateway
 from envport.errors import Unauthenticated
-from envport.registry import load
-from envport.surfaces import SurfaceApp
 
 HTML = {"Accept": "text/html"}
 TOKENS = {scope: f"a-token-with-the-scope-{scope}" for scope in ("read", "play", "control", "metrics")}
@@ -164,18 +159,3 @@ def test_without_the_extra_one_is_told_how_to_get_it(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['nicegui'] = None\n")
     said = refused("serve", "catch", "--ui", fresh=True, PYTHONPATH=str(tmp_path))
     assert "pip install 'envport[ui]'" in said
-
-
-async def test_a_session_at_the_root_reaches_no_path_of_the_page():
-    """Its client may let a model choose the path."""
-
-    async def root(scope: Scope, receive: Receive, send: Send) -> None:
-        await PlainTextResponse("the surface")(scope, receive, send)
-
-    gateway = Gateway([load("counter")], root_surface=lambda _: SurfaceApp(root, session_cookie="player"), page=True)
-    transport = httpx2.ASGITransport(app=gateway)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-        for path in ("/", "/ui/login", "/_nicegui_ws/socket.io/"):
-            answer = await client.get(path, headers={**HTML, "Cookie": "player=1"})
-            assert answer.text == "the surface"
-        assert (await client.get("/ui/login")).headers["location"] == "/"
