@@ -17,10 +17,10 @@ PYTHON_NEWER ?= python3.13
 AT_ONCE ?= 7
 # Each is a part of its own: most import for seconds of CPU time what others do not need, one waits for Ray's nodes and
 # gateways to start, one counts the processes that it has started. `:2` is for two processes.
-BESIDE := tests/bridges:2 tests/cluster tests/envs tests/runtimes tests/evaluation:2 tests/bench
+BESIDE := tests/bridges:2 tests/cluster tests/envs tests/runtimes tests/evaluation:2 tests/bench tests/web
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-slow test-trl test-vllm catalogue docs picture mutants lint format bench dist clean
+.PHONY: help serve test test-slow test-trl test-vllm catalogue docs picture page-picture page-latency mutants lint format bench dist clean
 
 help: ## Show what there is to make.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,12 @@ docs: $(VENV)/.test ## Make the reference of the public API from its docstrings,
 picture: $(VENV)/.test ## Record the picture of the front page.
 	$(BIN)/python gateway/pictures/record.py $(ARGS)
 
+page-picture: $(VENV)/.test ## Make gateway/pictures/page.png, the picture of the page, with a real browser.
+	$(BIN)/python tests/support/page_picture.py
+
+page-latency: $(VENV)/.test ## Measure how long after a call's answer the page shows it, in a real browser.
+	$(BIN)/python tests/support/page_latency.py
+
 mutants: $(VENV)/.test ## Change the source at 150 random places and list what no test notices; about an hour, and half of one more the first time. ARGS="--number 20 envs" for less.
 	@$(BIN)/python tests/support/mutants.py $(ARGS)
 
@@ -86,7 +92,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.serve: pyproject.toml gateway/envport-client/pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[images]'
+	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[images,ui]'
 	@touch $@
 
 # So do these: each release that tests play with has a virtual environment of its own. OpenEnv's older one has another name.
@@ -110,7 +116,7 @@ $(VENV)/harbor/%: | $(BIN)/python
 
 # What a machine may not have is installed on its own; the tests that need it then skip and say why.
 $(VENV)/.test: pyproject.toml gateway/envport-client/pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[dev,docs,images,bench,otel,reload]'
+	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[dev,docs,images,bench,otel,reload,ui]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[textarena]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[gymnasium]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[ale]'

@@ -233,7 +233,7 @@ def test_a_replay_that_differs_names_the_call_and_the_path(recorded: Recorded):
     assert found["first"] != found["second"]
     done = recorded.run("replay", recorded.caught, "--with", "catch?render=words")
     assert done.returncode == 1
-    assert "differ first at the first observation, at $.first_observation.content[0].text:" in done.stdout
+    assert "differ first at the first observation, at $.content[0].text:" in done.stdout
     assert "--with 'catch?...'" in done.stderr
 
 

@@ -1,63 +1,107 @@
-"""Where two trajectories differ first."""
+"""The first difference of two trajectories."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from envport.tools.content import text_observation
-from envport.trajectories.difference import ABSENT, first_difference
+from envport.trajectories.difference import Difference, first_difference, first_difference_of_values
 from envport.types import EpisodeInfo, Observation, StepRecord, Trajectory
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_infinity=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
 
-def step(index: int, **changed: Any) -> StepRecord:
-    given = {"tool": "move", "arguments": {"to": "left"}, "observation": text_observation(f"step {index}")}
-    return StepRecord(index=index, **given | changed)
+
+def seen(text: str) -> Observation:
+    return Observation(content=({"type": "text", "text": text},))
 
 
-def trajectory(*steps: StepRecord, first: str = "begin", score: float | None = None) -> Trajectory:
-    info = EpisodeInfo(episode_id="ep", environment="e", seed=1, status="running", created_at=0.0, score=score)
+def step(index: int, **fields: Any) -> StepRecord:
+    said = {"tool": "move", "arguments": {"to": [1, 2]}, "observation": seen(f"at {index}")}
+    return StepRecord(**{"index": index, "started_at": index * 1.5, "seconds": index / 7, **said, **fields})
+
+
+def trajectory(*steps: StepRecord, first: str = "begin", dropped: int = 0) -> Trajectory:
+    info = EpisodeInfo(episode_id="ep", environment="it", seed=0, status="running", created_at=0.0)
     return Trajectory(
         episode=info,
         environment_version="1",
-        fingerprint="f",
-        first_observation=text_observation(first),
+        fingerprint="",
+        first_observation=seen(first),
         steps=list(steps),
+        dropped_steps=dropped,
     )
 
 
-A = trajectory(step(1), step(2, reward=1.0, info={"a b": [1, True]}), score=0.5)
-DATA = Observation(structured_content={"x": {"y": 1}})
+def test_equal_plays_do_not_differ_whenever_they_were():
+    other = [step(number, started_at=99.0, seconds=3.0) for number in (1, 2)]
+    assert first_difference(trajectory(step(1), step(2)), trajectory(*other)) is None
 
 
 @pytest.mark.parametrize(
-    ("other", "at", "path", "first", "second"),
+    ("other", "expected"),
     [
-        (trajectory(step(1), first="start"), 0, "$.first_observation.content[0].text", "begin", "start"),
-        (trajectory(step(1, tool="turn")), 1, "$.tool", "move", "turn"),
-        (trajectory(step(1, arguments={})), 1, "$.arguments.to", "left", ABSENT),
-        (trajectory(step(1, arguments={"to": "left", "ä": 1})), 1, "$.arguments.ä", ABSENT, 1),
-        (trajectory(step(1, observation=Observation())), 1, "$.observation.content[0]", ..., ABSENT),
-        (trajectory(step(1, observation=DATA)), 1, "$.observation.content[0]", ..., ABSENT),
-        (trajectory(step(1), step(2)), 2, "$.reward", 1.0, None),
-        (trajectory(step(1), step(2, reward=1.0)), 2, "$.info['a b']", [1, True], ABSENT),
-        (trajectory(step(1), step(2, reward=1.0, info={"a b": [True, True]})), 2, "$.info['a b'][0]", 1, True),
-        (trajectory(step(1), step(2, reward=1.0, info={"a b": [1]})), 2, "$.info['a b'][1]", True, ABSENT),
-        (trajectory(step(1)), 2, "$", ..., ABSENT),
-        (trajectory(*A.steps, step(3)), 3, "$", ABSENT, ...),
-        (trajectory(*A.steps), 2, "$.episode.score", 0.5, None),
+        ({"observation": seen("at 3")}, Difference(2, "$.observation.content[0].text", "at 2", "at 3")),
+        ({"arguments": {"to": [1]}}, Difference(2, "$.arguments.to[1]", 2, None, "left")),
+        ({"arguments": {"to": [1, 2], "a b": 1}}, Difference(2, "$.arguments['a b']", None, 1, "right")),
+        ({"tool": "jump"}, Difference(2, "$.tool", "move", "jump")),
+        ({"reward": 1.0}, Difference(2, "$.reward", None, 1.0)),
+        ({"terminated": True}, Difference(2, "$.terminated", False, True)),
+        ({"info": {"n": 1}}, Difference(2, "$.info.n", None, 1, "right")),
+        ({"error": "tool_error"}, Difference(2, "$.error", None, "tool_error")),
     ],
 )
-def test_the_first_difference_is_named(other: Trajectory, at: int, path: str, first: Any, second: Any):
-    found = first_difference(A, other)
+def test_the_first_step_and_path_are_named(other: dict[str, Any], expected: Difference):
+    one, two = trajectory(step(1), step(2), step(3)), trajectory(step(1), step(2, **other), step(3, tool="jump"))
+    assert first_difference(one, two) == expected
+
+
+def test_the_first_observation_comes_first_and_an_end_is_a_difference():
+    assert first_difference(trajectory(), trajectory(first="else")) == Difference(
+        0, "$.content[0].text", "begin", "else"
+    )
+    found = first_difference(trajectory(step(1)), trajectory(step(1), step(2)))
     assert found is not None
-    assert (found.step, found.path) == (at, path)
-    assert first is ... or (found.first, type(found.first)) == (first, type(first))
-    assert second is ... or (found.second, type(found.second)) == (second, type(second))
+    assert (found.step, found.path, found.only, found.right["tool"]) == (2, "$", "right", "move")
 
 
-def test_times_handles_and_ways_to_end_are_no_difference():
-    steps = [one.model_copy(update={"started_at": 7.0, "seconds": 3.0}) for one in A.steps]
-    info = A.episode.model_copy(update={"episode_id": "ep_other", "status": "closed", "labels": {"run": "x"}})
-    assert first_difference(A, A.model_copy(update={"steps": steps, "episode": info})) is None
+def test_of_shortened_recordings_the_common_part_is_compared():
+    whole, short = trajectory(step(1), step(2), step(3)), trajectory(step(3), first="not kept", dropped=2)
+    assert first_difference(whole, short) is None
+    assert first_difference(short, whole) is None
+    changed = trajectory(step(3, tool="jump"), dropped=2)
+    assert first_difference(whole, changed) == Difference(3, "$.tool", "move", "jump")
+
+
+def test_deep_values_and_kinds_of_numbers():
+    deep: Any = 1
+    for _ in range(50_000):
+        deep = [deep]
+    assert first_difference_of_values({"x": deep}, {"x": deep}, 1) is None
+    assert first_difference_of_values(1, 1.0, 1) is None
+    assert first_difference_of_values(1, True, 1) == Difference(1, "$", 1, True)
+    assert first_difference_of_values(float("nan"), float("nan"), 1) is None
+
+
+@given(JSON, JSON)
+def test_there_is_a_difference_exactly_if_they_are_not_equal_and_it_is_symmetric(left: Any, right: Any):
+    found, turned = first_difference_of_values(left, right, 1), first_difference_of_values(right, left, 1)
+    assert (found is None) == (turned is None)
+    assert first_difference_of_values(left, json.loads(json.dumps(left)), 1) is None
+    if json.dumps(left) == json.dumps(right):
+        assert found is None
+    if found is not None and turned is not None and found.only is None:
+        assert json.dumps([found.left, found.right]) != json.dumps([found.right, found.left])
+
+
+def test_a_score_counts_after_all_steps():
+    scored = [trajectory(step(1)), trajectory(step(1))]
+    scored[1] = scored[1].model_copy(update={"episode": scored[1].episode.model_copy(update={"score": 0.5})})
+    assert first_difference(*scored) == Difference(1, "$.episode.score", None, 0.5)

@@ -12,7 +12,7 @@ from envport.cli import console
 from envport.cli.groups import grouped
 from envport.cli.options import AsJson
 from envport.cli.stored import ArchiveOptions, named_episode
-from envport.trajectories.difference import ABSENT, Difference, first_difference
+from envport.trajectories.difference import Difference, first_difference
 from envport.trajectories.recorded import RecordedEpisode
 
 __all__ = ["diff", "difference_document", "place_of", "tell_difference"]
@@ -52,7 +52,8 @@ def tell_difference(found: Difference, first: str, second: str) -> None:
         second: Name of the second one.
     """
     console.line(f"They differ first at {place_of(found)}:", "bold")
-    console.rows([(first, _short(found.first)), (second, _short(found.second))])
+    shown = ((first, "left", found.left), (second, "right", found.right))
+    console.rows((name, _short(value) if found.only in (None, side) else "nothing") for name, side, value in shown)
 
 
 def place_of(found: Difference) -> str:
@@ -64,8 +65,8 @@ def difference_document(found: Difference | None) -> dict[str, Any] | None:
     """A difference as JSON; a value that is not there is left out."""
     if found is None:
         return None
-    values = {"first": found.first, "second": found.second}
-    there = {name: value for name, value in values.items() if value is not ABSENT}
+    values = {"left": ("first", found.left), "right": ("second", found.right)}
+    there = dict(named for side, named in values.items() if found.only in (None, side))
     return {"step": found.step, "path": found.path, **there}
 
 
@@ -75,7 +76,5 @@ async def _read_both(store: ArchiveOptions, first: str, second: str) -> tuple[Re
 
 
 def _short(value: Any) -> str:
-    if value is ABSENT:
-        return "nothing"
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
