@@ -40,7 +40,8 @@ def first_difference(a: Trajectory, b: Trajectory) -> Difference | None:
     """The first step and JSON path where two trajectories differ; `None` if they do not.
 
     Compares the first observations, then step by step tool, arguments, observation, error, reward, end and diagnostics,
-    and at last the score of the final state, with the path `$.episode.score`. Times are not compared. Of trajectories whose oldest calls are no longer kept, what is kept of both is compared.
+    and at last the score of the final state, with the path `$.episode.score`. Times are not compared. Of trajectories
+    whose oldest calls are no longer kept, what is kept of both is compared.
     """
     if not a.dropped_steps and not b.dropped_steps:
         found = first_difference_of_values(_seen(a.first_observation), _seen(b.first_observation), 0)
