@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 
 from command_line import Served
@@ -34,7 +35,8 @@ def measure(tab: Page, url: str) -> list[float]:
 def main() -> None:
     """Print the median, the slowest of twenty, and the slowest."""
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with Served("counter") as gateway, sync_playwright() as driver:
+    store = tempfile.mkdtemp()
+    with Served("counter", "--store", store) as gateway, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=root)
         taken = measure(browser.new_page(), gateway.url)
         browser.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from command_line import Served
@@ -34,7 +35,8 @@ def play(tab: Page, url: str) -> None:
 def main() -> None:
     """Start a gateway and a browser, play, and write the picture."""
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with Served(*ENVIRONMENTS) as gateway, sync_playwright() as driver:
+    store = tempfile.mkdtemp()
+    with Served(*ENVIRONMENTS, "--store", store) as gateway, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=root)
         tab = browser.new_page(viewport={"width": 1120, "height": 700}, color_scheme="light")
         play(tab, gateway.url)

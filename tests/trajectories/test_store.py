@@ -15,9 +15,9 @@ from documents import block
 from recorded import opened, played, table_on
 from sqlalchemy import create_engine, func, inspect, select, text, update
 
-from envport.episodes import OpenRequest, stored_trajectory
+from envport.episodes import OpenRequest
 from envport.errors import ConfigurationError, InvalidArguments, InvalidRequest, UnknownEpisode
-from envport.trajectories import EpisodeFilter
+from envport.trajectories import EpisodeFilter, read_recorded
 from envport.trajectories.database import Database
 from envport.trajectories.recorder import DatabaseTrajectories, open_archive
 from envport.trajectories.schema import blobs, metadata, steps
@@ -38,7 +38,7 @@ async def test_an_episode_is_stored_whole(either: str) -> None:
         tools = await archive.tools(told.fingerprint)
         assert tools == episode.start.tools.listing
     with open_archive(either) as archive:
-        stored = await stored_trajectory(archive, episode.handle, "ann")
+        stored = (await read_recorded(archive, episode.handle, "ann")).trajectory
         about = await archive.episode(episode.handle)
     unknown = {"expires_in": None}
     assert stored.episode == told.episode.model_copy(update=unknown)

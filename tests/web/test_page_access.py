@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from command_line import Served, refused
-from conftest import WAIT, Tabs, forget_refusals, log_in
+from page_tabs import WAIT, Tabs, forget_refusals, log_in
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from command_line import Served
-from conftest import WAIT, Tabs, forget_refusals, log_in
 from page_player import WATCH, play_out, playing
+from page_tabs import WAIT, Tabs, forget_refusals, log_in
 from patience import patient
 
 from envport.client import Client
@@ -185,7 +185,9 @@ def test_holders_of_the_scope_play_see_their_episodes_without_rewards(tmp_path: 
         f'[[tokens]]\nname = "other"\nscopes = ["read"]\ntoken = "{OTHER}"\n'
     )
     tokens.chmod(0o600)
-    with Served("catch", f"hostile={HOSTILE}", "--token-file", str(tokens)) as secured:
+    with Served(
+        "catch", f"hostile={HOSTILE}", "--token-file", str(tokens), "--store", str(tmp_path / "store")
+    ) as secured:
         for seed in (0, 1):
             with playing(secured.url, "hostile", token=CONTROL, seed=seed) as episode:
                 episode.call("end", {})
@@ -228,8 +230,8 @@ def test_holders_of_the_scope_play_see_their_episodes_without_rewards(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_gateway_stops_although_a_page_is_open(tabs: Tabs):
-    with Served("catch") as served, tabs.open(f"{served.url}/ui/episodes") as tab:
+def test_a_gateway_stops_although_a_page_is_open(tabs: Tabs, tmp_path: Path):
+    with Served("catch", "--store", str(tmp_path)) as served, tabs.open(f"{served.url}/ui/episodes") as tab:
         rows(tab, 0)
         began = time.monotonic()
         assert served.stop() == 0

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 from command_line import Served
-from conftest import Tabs
 from page_player import play_out, playing
+from page_tabs import Tabs
 
 SIZES = {"phone": {"width": 360, "height": 740}, "desktop": {"width": 1200, "height": 800}}
 
 
 @pytest.fixture(scope="module")
-def gateway() -> Iterator[Served]:
-    with Served("catch", "maze", "showcase") as served:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served("catch", "maze", "showcase", "--store", str(tmp_path_factory.mktemp("store"))) as served:
         for group, moves in (("a", ()), ("a", ("left",)), ("b", ("right", "right"))):
             labels = {"run": "grpo-1", "group": f"task=0 seed={group}", "sample": str(len(moves))}
             with playing(served.url, labels=labels, task=0, seed=5) as episode:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 from command_line import Served
-from conftest import Tabs
+from page_tabs import Tabs
 
 HOSTILE = f"{Path(__file__).parents[1]}/support/web_environments.py:HostileEnvironment"
 

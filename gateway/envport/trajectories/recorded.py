@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envport.trajectories.archive import Archive
-from envport.types import Trajectory
+from envport.trajectories.archive import Archive, StoredEpisode
+from envport.types import StepRecord, Trajectory
 
 __all__ = ["RecordedEpisode", "read_recorded"]
+
+# Calls that did not reach the environment, or were lost with it.
+_UNPLAYED = frozenset({"invalid_arguments", "episode_failed", "unreadable"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ async def read_recorded(archive: Archive, handle: str, principal: str | None = N
     stored = await archive.episode(handle, principal)
     steps = await archive.steps(handle, principal)
     trajectory = Trajectory(
-        episode=stored.info,
+        episode=stored.info.model_copy(update={"rewards": _rewards(stored, steps)}),
         environment_version=stored.environment_version,
         fingerprint=stored.info.fingerprint,
         first_observation=stored.first_observation,
@@ -53,3 +56,9 @@ async def read_recorded(archive: Archive, handle: str, principal: str | None = N
     )
     tools = await archive.tools(stored.info.fingerprint)
     return RecordedEpisode(trajectory, stored.prompt, tools or [], stored.principal)
+
+
+def _rewards(episode: StoredEpisode, steps: list[StepRecord]) -> list[float | None]:
+    """The reward of each call that reached the environment, and the score as the last."""
+    played = [step.reward for step in steps if step.error not in _UNPLAYED]
+    return [*played, episode.info.score] if episode.info.score is not None else played
