@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import mkdtemp
 from types import FrameType
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -35,6 +36,9 @@ from envport.surfaces import SurfaceFactory, installed_surfaces
 from envport.trajectories import MemoryTrajectories, Retention, TrajectoryStore
 from envport.types import MAX_BODY
 from envport.web import page_is_installed
+
+if TYPE_CHECKING:
+    from envport.trajectories.database_archive import DatabaseArchive
 
 __all__ = ["MEMORY", "Beside", "RaySettings", "Service", "Settings", "StoreSettings"]
 
@@ -96,6 +100,24 @@ class StoreSettings:
         from envport.trajectories.recorder import DatabaseTrajectories
 
         return DatabaseTrajectories(self.where or mkdtemp(prefix="envport-"), retention=self.retention)
+
+    def open_shared(self) -> DatabaseArchive | None:
+        """Open the store to look up what the hosts of a cluster record; `None` if they keep the latest in memory.
+
+        Raises:
+            ConfigurationError: It is on this machine only, or cannot be opened.
+        """
+        if self.where is None or self.where == MEMORY:
+            return None
+        if "://" not in self.where:
+            raise ConfigurationError(
+                "the hosts of a cluster cannot write to a folder of this machine: with --runtime ray, --store takes "
+                "the URL of a PostgreSQL database"
+            )
+        from envport.trajectories.database import Database
+        from envport.trajectories.database_archive import DatabaseArchive
+
+        return DatabaseArchive(Database(self.where))
 
 
 @dataclass(frozen=True)
@@ -230,8 +252,11 @@ class Service:
         if public_url is not None and urlsplit(public_url).scheme not in ("http", "https"):
             raise ConfigurationError(f"--public-url is {public_url!r}; it has to begin with http:// or https://")
         table: EpisodeTable | None = None
+        archive: DatabaseArchive | None = None
         if settings.ray is not None:
-            table, secret = _join(settings.ray, environments, settings.limits, environ)
+            archive = settings.store.open_shared()
+            store = settings.store.where if archive is not None else None
+            table, secret = _join(settings.ray, environments, settings.limits, environ, store)
             # Replicas share the secret, because a client may present a token of one replica to another.
             access = settings.access({**environ, "ENVPORT_SECRET": secret})
         self.settings = settings
@@ -245,6 +270,7 @@ class Service:
             public_url=public_url,
             runtime=settings.runtime,
             table=table,
+            archive=archive,
             surfaces=installed_surfaces("envport.surfaces"),
             environment_surfaces=installed_surfaces("envport.environment_surfaces"),
             root_surface=_root_surface(settings.root_surface),
@@ -377,14 +403,18 @@ class _Server(uvicorn.Server):
 
 
 def _join(
-    ray: RaySettings, environments: list[EnvironmentDefinition], limits: Limits, environ: Mapping[str, str]
+    ray: RaySettings,
+    environments: list[EnvironmentDefinition],
+    limits: Limits,
+    environ: Mapping[str, str],
+    store: str | None,
 ) -> tuple[EpisodeTable, str]:
     """The table of a cluster's episodes, and the secret that its gateways share."""
     # Imported only here: Ray is an extra, and its import takes a second.
     from envport.cluster.ray_hosts import RayHosts
 
     given = environ.get("ENVPORT_SECRET")
-    said = ClusterSettings.of(environments, limits, given)
+    said = ClusterSettings.of(environments, limits, given, store)
     joined = RayHosts(ray.address, ray.namespace, said, secret_given=given is not None, resource=ray.resource)
     return ClusterTable(environments, joined), joined.settings.secret
 

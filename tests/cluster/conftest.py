@@ -9,7 +9,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from postgresql import postgresql
 from replicas import SCORED, SECRET, Pair, Replicas
+
+__all__ = ["postgresql"]
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
 

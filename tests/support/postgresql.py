@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 from patience import patient
 
-__all__ = ["Server", "running_server", "why_not"]
+__all__ = ["Server", "postgresql", "running_server", "why_not"]
 
 
 def _programs() -> Path | None:
@@ -98,6 +99,14 @@ class Server:
 
     def _url(self, name: str) -> str:
         return f"postgresql://envport:a-password-of-the-tests@127.0.0.1:{self._port}/{name}"
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    if (why := why_not()) is not None:
+        pytest.skip(why)
+    with running_server() as server:
+        yield server
 
 
 @contextlib.contextmanager

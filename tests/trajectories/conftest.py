@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from postgresql import Server, running_server, why_not
+from postgresql import Server, postgresql
 
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[Server]:
-    if (why := why_not()) is not None:
-        pytest.skip(why)
-    with running_server() as server:
-        yield server
+__all__ = ["postgresql"]
 
 
 _SLOW = pytest.param("postgresql", marks=pytest.mark.slow)

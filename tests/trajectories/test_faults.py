@@ -72,6 +72,26 @@ async def test_postgresql_is_away_for_a_while(
     assert "a-password-of-the-tests" not in caplog.text
 
 
+async def test_watching_goes_on_when_postgresql_is_back(
+    postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    where = postgresql.database()
+    async with table_on(where) as (table, there):
+        episode = await opened(table)
+        await there.count(EpisodeFilter())
+        with open_archive(where) as archive:
+            async with archive.changes() as changed, asyncio.timeout(patient(60)):
+                await episode.call("count", {})
+                await there.count(EpisodeFilter())
+                assert await anext(changed) == {episode.handle}
+                postgresql.stop()
+                postgresql.start()
+                await episode.call("count", {})
+                assert await anext(changed) == {episode.handle}
+                assert len(await archive.steps(episode.handle)) == 2
+
+
 async def test_calls_that_wait_for_the_database(
     postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

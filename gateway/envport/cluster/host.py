@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from envport.cluster.handles import Handles, Route
 from envport.cluster.messages import HostMessage
 from envport.cluster.settings import ClusterSettings
 from envport.episodes import Episodes, Limits
-from envport.errors import AtCapacity, EnvportError
+from envport.errors import AtCapacity, EnvportError, error_fields
 from envport.runtimes import ProgressSink
 from envport.runtimes.origin import Origin
+from envport.trajectories import MemoryTrajectories, TrajectoryStore
 
 __all__ = ["Answer", "Host", "Progressed"]
 
@@ -63,7 +66,13 @@ class Host:
         self._handles = Handles(settings.secret)
         self._places = {name: place for place, name in enumerate(settings.environments)}
         specs = {name: Origin(**origin).load() for name, origin in settings.environments.items()}
-        self._table = Episodes(specs, Limits(**settings.limits), runtime="process", new_handle=self._handle)
+        self._table = Episodes(
+            specs,
+            Limits(**settings.limits),
+            trajectories=_store(settings.store),
+            runtime="process",
+            new_handle=self._handle,
+        )
         self._running: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -108,8 +117,11 @@ class Host:
         try:
             return Answer(await message.answer(self._table, progress))
         except EnvportError as error:
-            more = {"retry_after": error.retry_after, "limit": error.limit} if isinstance(error, AtCapacity) else {}
-            return Answer(error=(error.code, str(error), more))
+            more = error_fields(error)
+            code, said = more.pop("code"), more.pop("message")
+            if isinstance(error, AtCapacity):
+                more["limit"] = error.limit
+            return Answer(error=(code, said, more))
 
     async def _start(self) -> None:
         if self._running is None:
@@ -124,3 +136,13 @@ class Host:
     def _handle(self, environment: str, principal: str) -> str:
         route = Route(self._name, self._life, self._places[environment], int(time.time()))
         return self._handles.make(route, principal)
+
+
+def _store(url: str | None) -> TrajectoryStore:
+    if url is None:
+        return MemoryTrajectories()
+    # Imported only here: it imports SQLAlchemy.
+    from envport.trajectories.recorder import DatabaseTrajectories
+
+    # What is on this machine is lost with it.
+    return DatabaseTrajectories(url, journals=Path(tempfile.mkdtemp(prefix="envport-journals-")), in_database=True)

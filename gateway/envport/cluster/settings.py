@@ -25,15 +25,23 @@ class ClusterSettings:
         environments: The origin of each environment, by its name.
         limits: Limits on the episodes of each host.
         secret: Signs handles and the tokens of single episodes.
+        store: URL of the PostgreSQL database that hosts record episodes in; `None` if they keep the latest in memory.
     """
 
     version: str
     environments: Mapping[str, dict[str, Any]]
     limits: dict[str, Any]
     secret: str = field(repr=False)
+    store: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, environments: Iterable[EnvironmentDefinition], limits: Limits, secret: str | None) -> ClusterSettings:
+    def of(
+        cls,
+        environments: Iterable[EnvironmentDefinition],
+        limits: Limits,
+        secret: str | None,
+        store: str | None = None,
+    ) -> ClusterSettings:
         """The settings of a replica.
 
         Args:
@@ -41,6 +49,7 @@ class ClusterSettings:
             limits: Limits on the episodes of each host.
             secret: The shared key. If not given, a random one is made, which is used only if this replica is the
                 first.
+            store: URL of the PostgreSQL database that hosts record episodes in.
 
         Raises:
             ConfigurationError: Another process cannot find an environment, or a limit is set for an environment that
@@ -49,7 +58,7 @@ class ClusterSettings:
         environments = list(environments)
         limits.require(spec.name for spec in environments)
         origins = {spec.name: Origin.of(spec).data() for spec in environments}
-        return cls(version("envport"), origins, asdict(limits), secret or secrets.token_urlsafe(32))
+        return cls(version("envport"), origins, asdict(limits), secret or secrets.token_urlsafe(32), store)
 
     def require(self, agreed: ClusterSettings, *, secret: bool) -> None:
         """Check that these settings match those of the cluster.
@@ -71,6 +80,9 @@ class ClusterSettings:
         ]
         if self.version != agreed.version:
             differences.append(f"envport is {agreed.version} there and {self.version} here")
+        if self.store != agreed.store:
+            # Without the URLs, which hold passwords.
+            differences.append("episodes are recorded elsewhere (--store)")
         if secret and self.secret != agreed.secret:
             differences.append("ENVPORT_SECRET is another one")
         if differences:

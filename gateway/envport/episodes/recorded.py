@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from envport.episodes.base import EpisodeTable
-from envport.errors import UnknownEpisode
+from envport.errors import EpisodeFailed, UnknownEpisode
 from envport.trajectories import Archive, EpisodeFilter, read_recorded
 from envport.types import EpisodeInfo, Trajectory
 
@@ -63,7 +63,8 @@ class RecordedEpisodes:
         """
         try:
             return await self._table.trajectory(handle, principal)
-        except UnknownEpisode:
+        except (UnknownEpisode, EpisodeFailed):
+            # Or the machine that ran it is lost.
             if self._archive is None:
                 raise
         return (await read_recorded(self._archive, handle, principal)).trajectory

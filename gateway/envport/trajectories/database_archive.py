@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, delete, insert, select
 
+from envport.errors import StoreUnavailable
 from envport.trajectories import reading
 from envport.trajectories.archive import EpisodeFilter, EpisodePage, Period, StoredEpisode
 from envport.trajectories.changes import Changes
@@ -121,7 +122,12 @@ class DatabaseArchive:
         """Look for what other gateways on the same store have recorded."""
         before: dict[str, tuple[Any, ...]] | None = None
         while True:
-            now = dict(await self._database.read(partial(_others, own=self._own)))
+            try:
+                now = dict(await self._database.read(partial(_others, own=self._own)))
+            except StoreUnavailable:
+                # Whoever looks something up is told of it.
+                await asyncio.sleep(_POLL_SECONDS)
+                continue
             if before is not None:
                 ended = before.keys() - now.keys()
                 self._changes.publish(frozenset({h for h, state in now.items() if before.get(h) != state} | ended))
