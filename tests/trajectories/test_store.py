@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,22 @@ async def test_filters_by_reward(either: str) -> None:
 async def _rewards(find: object) -> list[float]:
     page = await find(EpisodeFilter(min_reward=-9))  # type: ignore[operator]
     return [one.info.reward for one in page.episodes]
+
+
+async def test_a_store_is_its_owners_alone(tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o755)
+    async with table_on(tmp_path) as (table, archive):
+        await played(table, "count")
+        await archive.count(EpisodeFilter())
+        assert _open_to_others(tmp_path) == []
+
+
+def _open_to_others(folder: Path) -> list[Path]:
+    """The files of a folder that other users can read."""
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    assert {"episodes.db", "episodes.db-wal", "00000000.journal"} <= {path.name for path in found}
+    ways = {path: [path, *path.relative_to(folder).parents] for path in found}
+    return [path for path, way in ways.items() if all((folder / it).stat().st_mode & 0o077 for it in way)]
 
 
 async def test_pages(where: str) -> None:

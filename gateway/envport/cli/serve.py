@@ -19,6 +19,7 @@ from envport.cli.loading import Unloadable, load_served
 from envport.cli.serve_file import file_option
 from envport.cli.serve_options import (
     SERVE_GROUPS,
+    STORE_VARIABLE,
     AccessOptions,
     AddressOptions,
     AuthorOptions,
@@ -101,6 +102,10 @@ def _greet_store(service: Service) -> None:
     if (place := service.store_place) is None:
         return
     console.heading("Look at the episodes, which are recorded as they happen:")
+    if "://" in place:
+        console.line(f"  {STORE_VARIABLE}=... {envport_command()} episodes list", "cyan")
+        console.line(f"The store is {place}.", "dim")
+        return
     console.command(envport_command(), "episodes", "list", "--store", place)
     if service.settings.store.where is None:
         console.line("This folder is a temporary one: choose your own with --store.", "dim")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -115,6 +116,11 @@ class Database:
             raise ConfigurationError(
                 f"the folder {self.folder} cannot hold a trajectory store: {error.strerror}"
             ) from None
+        try:
+            # For its owner only. SQLite gives its other files the mode of this one.
+            os.close(os.open(self.folder / _FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise ConfigurationError(f"{self.folder / _FILE} cannot be written to: {error.strerror}") from None
         engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
