@@ -114,6 +114,16 @@ class EnvironmentDefinition:
         """Whether the final state of an episode is scored."""
         return self.scorer is not None or self.cls.score is not Environment.score
 
+    @property
+    def has_snapshots(self) -> bool:
+        """Whether the state of an episode can be copied."""
+        return self.cls.snapshot is not Environment.snapshot
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the same task, seed and calls give the same episode."""
+        return self.prototype.deterministic
+
     @cached_property
     def progress_tools(self) -> frozenset[str] | None:
         """The names of the tools that may report progress; `None` if any may, because tasks have tools of their own."""
@@ -128,6 +138,8 @@ class EnvironmentDefinition:
             "reset",
             "score",
             "final_state",
+            "snapshot",
+            "restore",
             "legal_calls",
             "close",
             *(tool.method for tool in self.tools.values()),

@@ -1,9 +1,9 @@
 """Trajectories: recordings of episodes."""
 
-from envport.trajectories.archive import Archive, EpisodeFilter, EpisodePage, Period, StoredEpisode
+from envport.trajectories.archive import Archive, EpisodeFilter, EpisodePage, Origin, Period, StoredEpisode
 from envport.trajectories.memory import MemoryTrajectories
 from envport.trajectories.retention import Retention
-from envport.trajectories.store import EpisodeSnapshot, Totals, TrajectoryStore
+from envport.trajectories.store import EpisodeSnapshot, ResumePoint, Totals, TrajectoryStore
 
 __all__ = [
     "Archive",
@@ -11,7 +11,9 @@ __all__ = [
     "EpisodePage",
     "EpisodeSnapshot",
     "MemoryTrajectories",
+    "Origin",
     "Period",
+    "ResumePoint",
     "Retention",
     "StoredEpisode",
     "Totals",
