@@ -15,15 +15,18 @@ from envport.episodes.callers import Turn
 from envport.episodes.context import EpisodeContext
 from envport.episodes.faults import Fault
 from envport.episodes.lifecycle import Lifecycle
+from envport.episodes.past import NotPutBack, Past, not_put_back, origin_of, why_not_resumed
 from envport.episodes.play import CallResult, PlayRecord
 from envport.episodes.requests import EpisodeStart, OpenRequest
 from envport.episodes.run import EpisodeRun
 from envport.episodes.states import GONE, LIVE
 from envport.errors import (
     AtCapacity,
+    Draining,
     EpisodeFailed,
     EpisodeOver,
     InvalidRequest,
+    StoreUnavailable,
     UnknownEpisode,
     UnknownTool,
     WorkerLost,
@@ -50,11 +53,13 @@ class Episode:
         start: Its task and seed.
         runtime: The runtime that runs the environment.
         context: What all episodes of the table share.
+        past: What is known of what it was before, if it is put back with `put_back` and not opened.
 
     Attributes:
         handle: The id that clients use.
         spec: The environment.
         principal: Name of the principal that owns it.
+        provenance: What it is made of.
         last_used: When it was last used, by the monotonic clock.
         created_at: When it was opened, as Unix time in seconds.
     """
@@ -67,22 +72,28 @@ class Episode:
         start: EpisodeStart,
         runtime: Runtime,
         context: EpisodeContext,
+        past: Past | None = None,
     ):
         self.handle = handle
         self.spec = spec
         self.principal = request.principal
         self.subject = EpisodeSubject(spec.name, handle, request.principal, request.labels)
         self._life = Lifecycle(context.clock, partial(context.ended, self.subject), scored=spec.scored)
-        self._run = EpisodeRun(spec, self.subject, self._life, start, context)
+        # The request has the secrets that the environment is served with, too.
+        self.provenance = origin_of(spec, with_secrets=dict(request.secrets) != dict(spec.secrets))
+        self._resumes = context.trajectories.resumes and why_not_resumed(spec, self.provenance) is None
+        self._run = EpisodeRun(spec, self.subject, self._life, start, context, resumes=self._resumes)
         self.last_used = context.clock.monotonic()
         self._reward_in_meta = request.reward_in_meta
         self._secrets = request.secrets
         self._runtime = runtime
         self._context = context
         self._clock = context.clock
-        self.created_at = context.clock.time()
+        self.created_at = context.clock.time() if past is None or past.forked_from is not None else past.created_at
         self._turn = Turn(context.limits.wait_seconds)
-        self._resets = 0
+        self._resets = past.resets if past is not None else 0
+        self._forked = (past.forked_from, len(past.steps)) if past is not None else (None, 0)
+        self._suspended = False
         self._callers = 0
 
     @property
@@ -109,6 +120,25 @@ class Episode:
     def live(self) -> bool:
         """Whether it can still be played."""
         return self.status in LIVE
+
+    @property
+    def outlives(self) -> bool:
+        """Whether it goes on after a restart of the gateway."""
+        return self._resumes and self.status == "running"
+
+    @property
+    def secrets(self) -> Mapping[str, str]:
+        """The secrets of the environment."""
+        return self._secrets
+
+    @property
+    def reward_in_meta(self) -> bool:
+        """Whether the player may be shown the reward."""
+        return self._reward_in_meta
+
+    @property
+    def _running(self) -> bool:
+        return self.status == "running" and not self._suspended
 
     @property
     def busy(self) -> bool:
@@ -156,6 +186,74 @@ class Episode:
                 await self._begin()
         finally:
             episode_at_hand.reset(token)
+
+    async def put_back(self, past: Past) -> None:
+        """Make the environment, and put it into the state that it had after the calls of the past.
+
+        Args:
+            past: What it was before.
+
+        Raises:
+            NotPutBack: That cannot be done; the episode has ended as failed.
+        """
+        token = episode_at_hand.set(self.subject)
+        try:
+            async with self._turn:
+                # Its owner may have closed it before its turn came.
+                if self.status == "opening":
+                    await self._put_back(past)
+        finally:
+            episode_at_hand.reset(token)
+        if self._run.holds_environment and not self.live:
+            await self.free()
+
+    async def give_up(self, outcome: Outcome, past: Past | None) -> None:
+        """End an episode that cannot be put back.
+
+        Args:
+            outcome: How it ends.
+            past: What it was before, if that could be read.
+        """
+        async with self._turn:
+            if past is not None:
+                self._run.recall(past)
+            self._life.break_off(outcome)
+            await self._retire()
+
+    def start_from(self, start: EpisodeStart) -> None:
+        """Set what it starts from, before it is put back."""
+        self._run.start = start
+
+    async def branch(self, step: int | None) -> tuple[bytes | None, Past]:
+        """A copy of the environment's state, if it can be copied, and the calls so far. Waits for the running call.
+
+        Args:
+            step: How many calls are wanted; `None` for all. The state is copied only for all.
+
+        Raises:
+            EpisodeOver: It has ended in the meantime.
+            EpisodeFailed: The environment broke; the episode has ended as failed.
+        """
+        self._callers += 1
+        try:
+            async with self._turn:
+                if not self._running:
+                    raise self._over()
+                with anyio.CancelScope(shield=True):
+                    copied = self.spec.has_snapshots and step in (None, self._record.calls)
+                    snapshot = await self._snapshot_of_environment() if copied else None
+                    return snapshot, await self._past_so_far()
+        finally:
+            self._callers -= 1
+            self.touch()
+        raise AssertionError
+
+    async def suspend(self) -> None:
+        """Free the environment, and leave the episode to the next gateway as it is."""
+        async with self._turn:
+            if self.live:
+                self._suspended = True
+                await self._release_environment()
 
     async def reset(self, start: EpisodeStart, admit: Callable[[Episode], Awaitable[None]]) -> None:
         """Start over with a new instance of the environment.
@@ -213,11 +311,11 @@ class Episode:
         try:
             await self._turn.take(tool, call_id)
             try:
-                if self.status != "running" or (call_id is not None and self._record.last.is_of(call_id)):
+                if not self._running or (call_id is not None and self._record.last.is_of(call_id)):
                     return self._given(tool, arguments, call_id)
                 # While it waited, the episode may have been reset to a task with other tools.
                 self._check_tool(tool)
-                step = self._step(tool, arguments, progress)
+                step = self._step(tool, arguments, progress, call_id)
                 if call_id is not None:
                     step = self._record.last.keep(call_id, tool, arguments, step)
                 return await (step if self._run.at_once else _finished(step))
@@ -242,7 +340,7 @@ class Episode:
         self._callers += 1
         try:
             async with self._turn:
-                if self.status != "running":
+                if not self._running:
                     raise self._over()
                 # A cancelled call would cost the episode its worker.
                 with anyio.CancelScope(shield=True):
@@ -264,7 +362,7 @@ class Episode:
         self._callers += 1
         try:
             async with self._turn:
-                if self.status == "running":
+                if self._running:
                     self.end("truncated", "finished", f"It was finished by its owner after {self._record.counted}.")
         finally:
             self._callers -= 1
@@ -341,6 +439,9 @@ class Episode:
             first_observation=self.first_observation,
             tools=self.start.tools.listing,
             reward_in_meta=self._reward_in_meta,
+            origin=self.provenance,
+            forked_from=self._forked[0],
+            forked_at=self._forked[1] if self._forked[0] is not None else None,
         )
 
     async def trajectory(self) -> Trajectory:
@@ -388,6 +489,10 @@ class Episode:
         raise UnknownTool(f"Unknown tool: {tool} is not one of this episode's tools: {', '.join(tools)}")
 
     def _check_there(self) -> None:
+        if self._suspended:
+            raise Draining(
+                "This gateway is being stopped. The episode goes on when it runs again: try again in a while."
+            )
         if self._shut_down:
             # Not `EpisodeOver`: the episode was cut short, so its rewards so far must not count as its score.
             raise EpisodeFailed(
@@ -405,7 +510,8 @@ class Episode:
         if self.status in GONE:
             raise UnknownEpisode
         self._life.start_over()
-        self._run = EpisodeRun(self.spec, self.subject, self._life, start, self._context)
+        self._forked = (None, 0)
+        self._run = EpisodeRun(self.spec, self.subject, self._life, start, self._context, resumes=self._resumes)
         self._resets += 1
         await self._begin()
 
@@ -418,9 +524,39 @@ class Episode:
             raise
         self.last_used = self._clock.monotonic()
 
-    async def _step(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> CallResult:
+    async def _put_back(self, past: Past) -> None:
+        self._run.recall(past)
+        on_lost = partial(self._lost_between_calls, self._run)
         try:
-            return await self._run.step(tool, arguments, progress, reward_in_meta=self._reward_in_meta)
+            with anyio.CancelScope(shield=True):
+                await self._run.put_back(
+                    self._runtime, self._secrets, on_lost, self.snapshot, past, reward_in_meta=self._reward_in_meta
+                )
+        except (NotPutBack, StoreUnavailable) as failed:
+            self._life.break_off(not_put_back(failed, forked=past.forked_from is not None))
+            await self._retire()
+            raise NotPutBack(str(failed)) from None
+        self.last_used = self._clock.monotonic()
+
+    async def _snapshot_of_environment(self) -> bytes:
+        try:
+            return await self._run.snapshot()
+        except EpisodeFailed:
+            await self._retire()
+            raise
+
+    async def _past_so_far(self) -> Past:
+        first, steps, dropped = await self._context.trajectories.read(self.handle)
+        if dropped:
+            raise InvalidRequest(f"The first {dropped} calls of this episode are not kept any more.")
+        return Past(first, steps, self.created_at)
+
+    async def _step(
+        self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None, call_id: str | None
+    ) -> CallResult:
+        reward_in_meta = self._reward_in_meta
+        try:
+            return await self._run.step(tool, arguments, progress, reward_in_meta=reward_in_meta, call_id=call_id)
         except EpisodeFailed:
             with anyio.CancelScope(shield=True):
                 await self._retire()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from heapq import nlargest
 from typing import Any
@@ -22,14 +24,17 @@ from envport.episodes.background import Background
 from envport.episodes.base import Found, Opening
 from envport.episodes.context import EpisodeContext
 from envport.episodes.episode import Episode
+from envport.episodes.forking import Branch, branch_of, branch_of_stored
 from envport.episodes.limits import Limits
+from envport.episodes.past import NotPutBack
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation, Readiness
 from envport.episodes.requests import OpenRequest, reading, resolve, resolve_reset
+from envport.episodes.resuming import ResumedEpisodes, being_resumed
 from envport.episodes.states import GONE
 from envport.episodes.versions import Versions
 from envport.episodes.watched import EpisodeObserver, Unobserved
-from envport.errors import ConfigurationError, EpisodeFailed, InvalidRequest, UnknownEpisode
+from envport.errors import ConfigurationError, EpisodeFailed, EpisodeOver, InvalidRequest, UnknownEpisode
 from envport.runtimes import ProgressSink, Runtime, kind_for, limits_kept_by, runtime_for
 from envport.telemetry.subject import EpisodeSubject
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
@@ -95,6 +100,9 @@ class Episodes:
         self._context = EpisodeContext(
             self._clock, self._limits, self.trajectories, self._note_end, self._released, self._background.start
         )
+        self._resumed = ResumedEpisodes(
+            self._versions.current, self._context, self._admission, self._runtime, self._hold
+        )
 
     @property
     def environments(self) -> Mapping[str, EnvironmentDefinition]:
@@ -129,7 +137,8 @@ class Episodes:
     @property
     def preparations(self) -> Mapping[str, Preparation]:
         """The preparation status of each environment, by name."""
-        return self._readiness.preparations
+        found = self._readiness.preparations
+        return {**found, **{name: being_resumed(found[name], count) for name, count in self._resumed.waiting.items()}}
 
     @property
     def runtimes(self) -> Mapping[RuntimeKind, Runtime]:
@@ -145,7 +154,9 @@ class Episodes:
         """Run the reaper, and close every episode at the end."""
         self._period = self._reaping_period()
         async with self.trajectories.run():
+            await self._resumed.take_over()
             self._background.start(self._reap_forever)
+            resuming = self._background.start(self._resumed.run)
             preparing = self._background.start(self._readiness.run)
             try:
                 yield
@@ -153,7 +164,8 @@ class Episodes:
                 with anyio.CancelScope(shield=True):
                     # Otherwise it would prepare environments that nobody ends.
                     preparing.cancel()
-                    await asyncio.wait({preparing})
+                    resuming.cancel()
+                    await asyncio.wait({preparing, resuming})
                     await self._shut_down()
                     await self._background.stop()
 
@@ -202,17 +214,69 @@ class Episodes:
             return await self.open_episode(request)
         handle = self._new_handle(spec.name, request.principal)
         episode = Episode(handle, spec, request, start, self._runtime(spec), self._context)
-        self._holding[handle] = episode
+        await self._begin(episode, episode.open)
+        return episode
+
+    async def fork(
+        self, handle: str, principal: str, step: int | None = None, labels: Mapping[str, str] | None = None
+    ) -> Opening:
+        """Open a copy of an episode, which goes on by itself."""
+        branch = await self._branch(handle, principal, step)
+        spec, past = branch.spec, branch.past
+        if not self._versions.is_current(spec):
+            raise InvalidRequest("This environment has changed since the episode was opened: open a new episode.")
+        request = branch.request(principal, labels).checked(spec)
+        self.trajectories.check()
+        await self._admission.acquire(principal, spec.name)
+        copy = Episode(
+            self._new_handle(spec.name, principal),
+            spec,
+            request,
+            branch.start,
+            self._runtime(spec),
+            self._context,
+            past,
+        )
         try:
-            await episode.open()
-        except EpisodeFailed:
+            await self._begin(copy, partial(copy.put_back, past))
+        except NotPutBack as why:
+            raise EpisodeFailed(f"The copy could not be made: {why}.", "environment", "environment_error") from None
+        opening = _opening(copy)
+        return replace(opening, observation=past.steps[-1].observation) if past.steps else opening
+
+    async def _branch(self, handle: str, principal: str, step: int | None) -> Branch:
+        episode = self._holding.get(handle) or self._ended.get(handle)
+        if episode is not None and episode.principal != principal:
+            raise UnknownEpisode
+        await self._resumed.settled(handle)
+        if episode is not None and episode.status == "running":
+            # It may end in the meantime.
+            with contextlib.suppress(EpisodeOver):
+                return await branch_of(episode, step)
+        archive = self.trajectories.archive
+        if archive is None:
+            if episode is None:
+                raise UnknownEpisode
+            raise InvalidRequest("Only live episodes can be copied here, because trajectories are kept in memory.")
+        secrets = episode.secrets if episode is not None else None
+        stored = await archive.episode(handle, principal)
+        return await branch_of_stored(archive, self.environments, stored, step, secrets)
+
+    async def _begin(self, episode: Episode, begin: Callable[[], Awaitable[None]]) -> None:
+        """Begin an episode that has a place."""
+        self._hold(episode)
+        try:
+            await begin()
+        except (EpisodeFailed, NotPutBack):
             raise
         except BaseException:
             # For example, the caller disconnected while the environment was being created.
             episode.end_by_owner()
             self._background.start(episode.release)
             raise
-        return episode
+
+    def _hold(self, episode: Episode) -> None:
+        self._holding[episode.handle] = episode
 
     def opens_at_once(self, environment: str, principal: str) -> bool:
         """Whether an episode would be opened now, or refused, without waiting for anything."""
@@ -241,7 +305,7 @@ class Episodes:
 
     async def opening(self, found: Found) -> Opening:
         """The prompt, first observation and seed of the episode."""
-        return _opening(self._playable(found.handle, found.principal))
+        return _opening(await self._settled(found))
 
     async def call(
         self,
@@ -252,16 +316,19 @@ class Episodes:
         call_id: str | None = None,
     ) -> CallResult:
         """Call a tool. Calls of one episode run one after the other."""
-        return await self._playable(found.handle, found.principal).call(tool, arguments, progress, call_id)
+        episode = self._playable(found.handle, found.principal)
+        if found.handle in self._resumed:
+            await self._resumed.settled(found.handle)
+        return await episode.call(tool, arguments, progress, call_id)
 
     def at_once(self, found: Found) -> bool:
         """Whether a call would be answered now without waiting for anything."""
         episode = self._holding.get(found.handle) or self._ended.get(found.handle)
-        return episode is not None and episode.at_once
+        return episode is not None and episode.at_once and found.handle not in self._resumed
 
     async def legal_calls(self, found: Found) -> list[LegalCall] | None:
         """The calls that make sense now; `None` if the environment does not say."""
-        return await self._playable(found.handle, found.principal).legal_calls()
+        return await (await self._settled(found)).legal_calls()
 
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
         """The state of an episode. Closed and expired episodes are found too, while they are remembered."""
@@ -279,13 +346,13 @@ class Episodes:
 
     async def keep_alive(self, found: Found) -> EpisodeInfo:
         """Restart the idle timer of an episode."""
-        episode = self._playable(found.handle, found.principal)
+        episode = await self._settled(found)
         episode.touch()
         return episode.info()
 
     async def reset(self, found: Found, choice: Choice) -> Opening:
         """Start an episode over. It keeps its task and seed unless others are given."""
-        episode = self._playable(found.handle, found.principal)
+        episode = await self._settled(found)
         if not self._versions.is_current(episode.spec):
             raise InvalidRequest("This environment has changed since the episode was opened: open a new episode.")
         start = await reading(episode.spec, partial(resolve_reset, episode.spec, episode.start, choice))
@@ -310,6 +377,7 @@ class Episodes:
     async def finish(self, handle: str, principal: str) -> EpisodeInfo:
         """End an episode, because its player has stopped, and wait until its reward is known."""
         episode = self.episode(handle, principal)
+        await self._resumed.settled(handle)
         await episode.finish()
         return episode.info()
 
@@ -329,6 +397,11 @@ class Episodes:
         for episode in self._end_all():
             self._background.start(episode.release)
 
+    async def _settled(self, found: Found) -> Episode:
+        episode = self._playable(found.handle, found.principal)
+        await self._resumed.settled(found.handle)
+        return episode
+
     def _playable(self, handle: str, principal: str) -> Episode:
         episode = self.episode(handle, principal)
         if episode.forgotten:
@@ -339,10 +412,14 @@ class Episodes:
         return (episode for episode in self._holding.values() if episode.live)
 
     def _end_all(self) -> list[Episode]:
-        live = list(self._live())
+        live = [episode for episode in self._live() if not self._outlives(episode)]
         for episode in live:
             episode.end("closed", "shutdown", "The gateway was shut down.", fault="infrastructure")
         return live
+
+    def _outlives(self, episode: Episode) -> bool:
+        """Whether an episode goes on after a restart."""
+        return episode.outlives or episode.handle in self._resumed
 
     async def _readmit(self, episode: Episode) -> None:
         """Take a place again for an ended episode that is reset."""
@@ -360,11 +437,13 @@ class Episodes:
     async def _shut_down(self) -> None:
         self.take_no_more()
         self._end_all()
+        if any(map(self._outlives, self._live())):
+            self.trajectories.leave()
         with anyio.move_on_after(_RELEASE_SECONDS):
             # Concurrently, because each may have to wait for its environment.
             async with anyio.create_task_group() as tasks:
                 for episode in list(self._holding.values()):
-                    tasks.start_soon(episode.release)
+                    tasks.start_soon(episode.suspend if self._outlives(episode) else episode.release)
         for runtime in self._runtimes.values():
             await runtime.drain()
 

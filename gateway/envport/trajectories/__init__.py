@@ -1,6 +1,7 @@
 """Trajectories: recordings of episodes."""
 
-from envport.trajectories.archive import Archive, EpisodeFilter, EpisodePage, Origin, Period, StoredEpisode
+from envport.trajectories.archive import Archive, EpisodeFilter, EpisodePage, Period, Provenance, StoredEpisode
+from envport.trajectories.lines import recorded_form
 from envport.trajectories.memory import MemoryTrajectories
 from envport.trajectories.retention import Retention
 from envport.trajectories.store import EpisodeSnapshot, ResumePoint, Totals, TrajectoryStore
@@ -11,11 +12,12 @@ __all__ = [
     "EpisodePage",
     "EpisodeSnapshot",
     "MemoryTrajectories",
-    "Origin",
     "Period",
+    "Provenance",
     "ResumePoint",
     "Retention",
     "StoredEpisode",
     "Totals",
     "TrajectoryStore",
+    "recorded_form",
 ]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from envport.types import EpisodeInfo, FaultOwner, Observation, Reason, Status, StepRecord
 
-__all__ = ["UNKNOWN_ORIGIN", "Archive", "EpisodeFilter", "EpisodePage", "Origin", "Period", "StoredEpisode"]
+__all__ = ["UNKNOWN_PROVENANCE", "Archive", "EpisodeFilter", "EpisodePage", "Period", "Provenance", "StoredEpisode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class EpisodeFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Provenance:
     """What an episode was made of, for whoever is to make it again.
 
     Attributes:
@@ -60,7 +60,7 @@ class Origin:
     with_secrets: bool = False
 
 
-UNKNOWN_ORIGIN = Origin()
+UNKNOWN_PROVENANCE = Provenance()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class StoredEpisode:
     forked_from: str | None = None
     forked_at: int | None = None
     reward_in_meta: bool = False
-    origin: Origin = UNKNOWN_ORIGIN
+    origin: Provenance = UNKNOWN_PROVENANCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ __all__ = [
     "parse_call",
     "parse_point",
     "point_line",
+    "recorded_form",
 ]
 
 _WITH_BLOBS = frozenset({"image", "audio"})
@@ -37,6 +38,11 @@ def json_line(record: StepRecord) -> bytes:
             # The arguments are nested too deeply, so the call was refused. Record the call without them.
             text = record.model_copy(update={"arguments": {}}).model_dump_json()
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def recorded_form(record: StepRecord) -> StepRecord:
+    """A call as it is read back from a store."""
+    return StepRecord.model_validate_json(json_line(record))
 
 
 def opened_line(key: int, snapshot: EpisodeSnapshot, *, with_tools: bool) -> bytes:

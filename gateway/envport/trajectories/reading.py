@@ -13,7 +13,7 @@ from sqlalchemy import cast as cast_sql
 
 from envport.errors import StoreUnavailable, UnknownEpisode
 from envport.tools.content import text_observation
-from envport.trajectories.archive import EpisodeFilter, EpisodePage, Origin, Period, StoredEpisode
+from envport.trajectories.archive import EpisodeFilter, EpisodePage, Period, Provenance, StoredEpisode
 from envport.trajectories.rows import BLOB
 from envport.trajectories.schema import blobs, episodes, labels, listings, openings, resume_points, steps
 from envport.trajectories.store import ResumePoint
@@ -228,7 +228,7 @@ def _stored(row: Row[Any], first_observation: Observation) -> StoredEpisode:
         row.forked_from,
         row.forked_at,
         body["reward_in_meta"],
-        Origin(**body.get("origin", {})),
+        Provenance(**body.get("origin", {})),
     )
 
 

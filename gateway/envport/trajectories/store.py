@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from envport.trajectories.archive import UNKNOWN_ORIGIN, Archive, Origin, StoredEpisode
+from envport.trajectories.archive import UNKNOWN_PROVENANCE, Archive, Provenance, StoredEpisode
 from envport.types import EpisodeInfo, Observation, StepRecord
 
 __all__ = ["EpisodeSnapshot", "ResumePoint", "Totals", "TrajectoryStore"]
@@ -70,7 +70,7 @@ class EpisodeSnapshot:
     first_observation: Observation
     tools: Sequence[dict[str, Any]]
     reward_in_meta: bool = False
-    origin: Origin = UNKNOWN_ORIGIN
+    origin: Provenance = UNKNOWN_PROVENANCE
     forked_from: str | None = None
     forked_at: int | None = None
 
