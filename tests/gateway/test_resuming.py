@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import re
 import signal
 from collections.abc import Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import anyio
 import mcp
 import pytest
-from command_line import Served, player, refused, text
-from harness import running
+import resumed_environments
+from command_line import Served, player, text
 from resumed_environments import STEPS, rolled
 
-from envport import Client
-from envport.client.calls import Call
-from envport.errors import EpisodeFailed, EpisodeOver
+from envport import Client, Environment, Task
+from envport.definition import EnvironmentDefinition
+from envport.episodes import CallResult, Episodes, Found, Limits, OpenRequest, RecordedEpisodes
+from envport.errors import (
+    ConfigurationError,
+    EpisodeFailed,
+    InvalidArguments,
+    InvalidRequest,
+    Resuming,
+    UnknownEpisode,
+)
 from envport.registry import load
-from envport.trajectories import EpisodeFilter
-from envport.types import EpisodeInfo, OpenedEpisode
+from envport.secrecy import kept_secret
+from envport.serving import StoreSettings
+from envport.trajectories.recorder import DatabaseTrajectories, open_archive
+from envport.types import Choice, EpisodeInfo, OpenedEpisode
 
 MADE = str(Path(__file__).parents[1] / "support" / "resumed_environments.py")
 BUILT_IN = ("catch", "counter", "maze")
@@ -156,3 +170,210 @@ async def sent_again(episode: Played) -> None:
     """The client has not heard the last answer, and sends its call again."""
     async with player(episode.opened.mcp_url, headers={"Authorization": f"Bearer {episode.opened.token}"}) as client:
         assert await episode.call(client, len(episode.seen) - 1) == episode.seen[-1]
+
+
+@asynccontextmanager
+async def table(store: Path, *specs: EnvironmentDefinition, resumes: bool = True, **limits: Any):
+    """The episodes of a gateway, which leaves its live ones to the next when it ends."""
+    trajectories = DatabaseTrajectories(store, resumes=resumes)
+    episodes = Episodes({spec.name: spec for spec in specs}, Limits(**limits), trajectories=trajectories)
+    async with episodes.run():
+        yield episodes
+
+
+def made(cls: type[Environment], name: str = "it", **limits: float) -> EnvironmentDefinition:
+    return EnvironmentDefinition(name, cls, limits=limits)
+
+
+class Newer(resumed_environments.Walk):
+    version = "2"
+
+
+class Elsewhere(resumed_environments.Walk):
+    """The same tools, in another file."""
+
+
+WALK, LIAR = resumed_environments.Walk, resumed_environments.Liar
+BEFORE = [*(made(WALK, name) for name in ("unserved", "version", "source", "limits", "secrets")), made(LIAR, "liar")]
+AFTER = [made(Newer, "version"), made(Elsewhere, "source"), made(WALK, "limits", max_steps=5), made(LIAR, "liar")]
+WHY = {
+    "unserved": "its environment 'unserved' is not served any more",
+    "version": "its environment 'version' has version 2 now, and had 1",
+    "source": "the source of its environment 'source' has changed",
+    "limits": "its environment 'limits' is served with other options or limits now",
+    "liar": "call 1 (flip) gave another observation than before, when it was played again",
+}
+
+
+async def test_what_cannot_go_on_is_lost_with_the_reason_why(tmp_path: Path) -> None:
+    secret = "hunter2hunter2"
+    handles: dict[str, str] = {}
+    async with table(tmp_path, *BEFORE) as before:
+        for spec in BEFORE:
+            secrets = {"KEY": secret} if spec.name == "secrets" else {}
+            handles[spec.name] = (await before.open(OpenRequest(spec.name, "me", secrets=secrets))).handle
+            await before.call(before.find(handles[spec.name], "me"), next(iter(spec.tools)), {})
+    assert secret.encode() not in everything_in(tmp_path)
+    async with table(tmp_path, *AFTER, made(WALK, "secrets")) as after:
+        for name, why in WHY.items():
+            info = await settled(after, handles[name])
+            assert info.outcome is not None
+            assert (info.status, info.outcome.reason, info.outcome.fault) == ("failed", "shutdown", "infrastructure")
+            assert info.outcome.message == f"Its gateway was stopped, and it cannot go on: {why}."
+            assert (info.steps, info.reward) == (1, None)
+        # It could not have outlived its gateway, so that one ended it.
+        assert (await settled(after, handles["secrets"])).status == "closed"
+        found = after.find(handles["liar"], "me")
+        with pytest.raises(EpisodeFailed, match="shut down") as failed:
+            await after.call(found, "flip", {})
+        assert (failed.value.fault, failed.value.reason) == ("infrastructure", "shutdown")
+        assert [step.tool for step in (await after.trajectory(found.handle, "me")).steps] == ["flip"]
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
+async def settled(episodes: Episodes, handle: str) -> EpisodeInfo:
+    """The state of an episode, which may have waited for being put back."""
+    with contextlib.suppress(UnknownEpisode):
+        await episodes.keep_alive(episodes.find(handle, "me"))
+    return await RecordedEpisodes(episodes, episodes.trajectories.archive).info(handle, "me")
+
+
+async def test_episodes_go_on_within_the_limits(tmp_path: Path) -> None:
+    spec = made(WALK)
+    async with table(tmp_path, spec) as before:
+        handles = [(await before.open(OpenRequest("it", "me"))).handle for _ in range(2)]
+    async with table(tmp_path, spec, max_episodes=1) as after:
+        assert {(await settled(after, handle)).status for handle in handles} == {"running", "failed"}
+        assert after.live == 1
+
+
+async def test_a_refused_call_and_one_without_an_answer_are_no_obstacle(tmp_path: Path) -> None:
+    spec = made(WALK)
+    async with table(tmp_path, spec) as before:
+        found = before.find((await before.open(OpenRequest("it", "me", choice=Choice(seed=4)))).handle, "me")
+        first = await before.call(found, "step", {"by": 2})
+        with pytest.raises(InvalidArguments):
+            await before.call(found, "step", {"by": "far"}, call_id="a")
+        assert (await before.call(found, "step", {"by": 13})).is_error
+        with pytest.raises(InvalidArguments) as told:
+            await before.call(found, "step", {"by": "far"}, call_id="b")
+    async with table(tmp_path, spec) as after:
+        # The answer to the last call was an error, and is one again.
+        with pytest.raises(InvalidArguments, match=re.escape(str(told.value))):
+            await after.call(found, "step", {"by": "far"}, call_id="b")
+        with pytest.raises(InvalidRequest, match="another tool or other arguments"):
+            await after.call(found, "step", {}, call_id="b")
+        result = await after.call(found, "step", {"by": 1})
+        info = await after.info(found.handle, "me")
+    assert (result.step, info.steps, info.errors) == (3, 3, 3)
+    rng = random.Random(4)
+    at = rng.randrange(100) + 2 + rng.randrange(10)
+    assert first.observation.text == f"at {at}"
+    assert result.observation.text == f"at {at + 1 + rng.randrange(10)}"
+
+
+async def test_what_snapshots_keep_is_the_state_of_rng_too(tmp_path: Path) -> None:
+    spec = made(resumed_environments.Dice)
+    async with table(tmp_path, spec) as before:
+        found = before.find((await before.open(OpenRequest("it", "me", choice=Choice(seed=4)))).handle, "me")
+        drawn = [(await before.call(found, "drawn", {})).observation.text for _ in range(2)]
+    async with table(tmp_path, spec) as after:
+        drawn += [(await after.call(found, "drawn", {})).observation.text for _ in range(2)]
+    rng = random.Random(4)
+    assert drawn == [str(rng.random()) for _ in range(4)]
+
+
+async def test_an_episode_that_was_reset_goes_on_in_its_latest_run_and_may_outlive_two_gateways(tmp_path: Path) -> None:
+    spec = made(WALK)
+    async with table(tmp_path, spec) as first:
+        found = first.find((await first.open(OpenRequest("it", "me"))).handle, "me")
+        await first.call(found, "step", {})
+        opening = await first.reset(found, Choice(seed=9))
+        await first.call(found, "step", {})
+    for number in (2, 3):
+        async with table(tmp_path, spec) as episodes:
+            assert (await episodes.opening(found)).observation == opening.observation
+            assert (await episodes.call(found, "step", {})).step == number
+            assert (await episodes.info(found.handle, "me")).resets == 1
+
+
+async def test_a_gateway_that_does_not_resume_ends_the_episodes_and_one_that_looks_does_not(tmp_path: Path) -> None:
+    spec = made(WALK)
+    async with table(tmp_path, spec) as before:
+        handle = (await before.open(OpenRequest("it", "me"))).handle
+    looking = open_archive(tmp_path)
+    assert (await looking.episode(handle)).info.status == "running"
+    async with table(tmp_path, spec, resumes=False) as after:
+        assert after.live == 0
+        assert (await RecordedEpisodes(after, after.trajectories.archive).info(handle, "me")).status == "failed"
+
+
+class Slow(resumed_environments.Walk):
+    """Its second reset waits."""
+
+    resets: ClassVar[int] = 0
+    waited_for: ClassVar[asyncio.Event]
+
+    async def reset(self, *, seed: int, task: Task | None) -> str:
+        Slow.resets += 1
+        if Slow.resets > 1:
+            await Slow.waited_for.wait()
+        return super().reset(seed=seed, task=task)
+
+
+async def test_who_calls_before_an_episode_is_put_back_is_told_to_come_again(tmp_path: Path) -> None:
+    Slow.resets, Slow.waited_for = 0, asyncio.Event()
+    spec = made(Slow)
+    async with table(tmp_path, spec) as before:
+        found = before.find((await before.open(OpenRequest("it", "me"))).handle, "me")
+    async with table(tmp_path, spec, wait_seconds=0.01) as after:
+        with pytest.raises(Resuming, match="is being put back"):
+            await after.call(found, "step", {})
+        await anyio.wait_all_tasks_blocked()
+        assert after.preparations["it"].reason == "1 episodes are being put back"
+        assert not after.at_once(found)
+        Slow.waited_for.set()
+        assert (await until_put_back(after, found)).step == 1
+        assert after.preparations["it"].status == "ready"
+
+
+async def until_put_back(episodes: Episodes, found: Found) -> CallResult:
+    while True:
+        with contextlib.suppress(Resuming):
+            return await episodes.call(found, "step", {})
+
+
+async def test_a_gateway_that_stops_before_all_are_put_back_leaves_the_rest(tmp_path: Path) -> None:
+    Slow.resets, Slow.waited_for = 0, asyncio.Event()
+    spec = made(Slow)
+    async with table(tmp_path, spec) as before:
+        found = before.find((await before.open(OpenRequest("it", "me"))).handle, "me")
+    async with table(tmp_path, spec) as between:
+        await anyio.wait_all_tasks_blocked()
+        # What is under way is finished when the gateway stops.
+        asyncio.get_running_loop().call_later(0.05, Slow.waited_for.set)
+        assert (await between.info(found.handle, "me")).status == "opening"
+    async with table(tmp_path, spec) as after:
+        assert (await after.call(found, "step", {})).step == 1
+
+
+@pytest.mark.parametrize("where", [None, "memory"])
+def test_it_needs_a_store_that_stays(where: str | None) -> None:
+    with pytest.raises(ConfigurationError, match="--resume-episodes needs --store"):
+        StoreSettings(where, resume=True).open()
+
+
+def test_the_secret_of_the_tokens_is_kept_from_others(tmp_path: Path) -> None:
+    secret = kept_secret(tmp_path)
+    (file,) = tmp_path.iterdir()
+    assert (kept_secret(tmp_path), file.stat().st_mode & 0o777, len(secret)) == (secret, 0o600, 64)
+    file.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        kept_secret(tmp_path)
+    with pytest.raises(ConfigurationError, match="cannot be kept"):
+        kept_secret(tmp_path / "nowhere")
+    with pytest.raises(ConfigurationError, match="needs the variable ENVPORT_SECRET"):
+        StoreSettings("postgresql://me@there/it", resume=True).secret({})

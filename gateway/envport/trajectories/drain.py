@@ -81,7 +81,7 @@ class Drain:
     def _opened_before(self, keys: set[int]) -> dict[int, str]:
         query = select(episodes.c.id, episodes.c.handle).where(episodes.c.id.in_(keys))
         with self._database.engine.begin() as connection:
-            return dict(connection.execute(query).tuples().all())
+            return {row.id: row.handle for row in connection.execute(query)}
 
     def _write(self, lines: list[bytes]) -> list[str]:
         touched: set[str] = set()
