@@ -25,6 +25,7 @@ from envport.errors import (
     AtCapacity,
     EpisodeFailed,
     InvalidRequest,
+    Resuming,
     StoreUnavailable,
     UnknownEnvironment,
     UnknownEpisode,
@@ -154,7 +155,7 @@ _NOT_READY: dict[str, Any] = {
 }
 _UNKNOWN_EPISODE = refusals(UnknownEpisode)
 # In a cluster, the machine of an episode may be lost.
-_EPISODE = refusals(UnknownEpisode, EpisodeFailed)
+_EPISODE = refusals(UnknownEpisode, EpisodeFailed, Resuming)
 # One that only the trajectory store remembers.
 _RECORDED = refusals(UnknownEpisode, EpisodeFailed, StoreUnavailable)
 
@@ -283,7 +284,7 @@ async def fork_episode(
     return plane.opened(request, opening, token)
 
 
-@router.post("/episodes/{episode_id}/finish", tags=["episodes"], responses=_UNKNOWN_EPISODE)
+@router.post("/episodes/{episode_id}/finish", tags=["episodes"], responses=refusals(UnknownEpisode, Resuming))
 async def finish_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
     """End an episode, because its player has stopped, and return its state once its reward is known.
 
