@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from resumed_environments import rolled
 
 from envport import Client
 from envport.access import Access, Principal
+from envport.checker import check_environment
+from envport.cli.episode_fork import fork
 from envport.definition import EnvironmentDefinition
 from envport.episodes import Limits
 from envport.errors import AtCapacity, EpisodeFailed, InvalidRequest, UnknownEpisode
@@ -68,25 +72,24 @@ def stored(gateway: RunningGateway, handle: str) -> StoredEpisode:
 
 def test_a_search_tries_each_move_in_a_copy(gateway: RunningGateway, control: Client) -> None:
     """Whoever sees no further than the ends of branches catches every ball."""
-    for seed in range(2):
-        root = control.open("catch", seed=seed, reward_in_meta=True, labels={"run": "search"})
-        rewards: dict[tuple[str, ...], float | None] = {}
-        layer: dict[tuple[str, ...], OpenedEpisode] = {(): root}
-        for _ in range(4):
-            nodes: dict[tuple[str, ...], OpenedEpisode] = {}
-            for path, node in layer.items():
-                for way in ("left", "right"):
-                    copy = nodes[*path, way] = control.fork(node.episode_id)
-                    _, rewards[*path, way] = call(copy, "move", direction=way)
-            layer = nodes
-        assert {rewards[path] for path in layer} == {1.0, -1.0}
-        info = control.episode(root.episode_id)
-        assert (info.status, info.steps) == ("running", 0)
-        assert len(control.episodes(labels={"run": "search"}, limit=1000)) == (seed + 1) * (1 + 2 + 4 + 8 + 16)
-        one = layer["left", "left", "left", "left"]
-        trajectory = control.trajectory(one.episode_id)
-        assert [step.arguments["direction"] for step in trajectory.steps] == ["left"] * 4
-        assert (trajectory.episode.seed, trajectory.episode.task) == (seed, info.task)
+    root = control.open("catch", seed=0, reward_in_meta=True, labels={"run": "search"})
+    rewards: dict[tuple[str, ...], float | None] = {}
+    layer: dict[tuple[str, ...], OpenedEpisode] = {(): root}
+    for _ in range(4):
+        nodes: dict[tuple[str, ...], OpenedEpisode] = {}
+        for path, node in layer.items():
+            for way in ("left", "right"):
+                copy = nodes[*path, way] = control.fork(node.episode_id)
+                _, rewards[*path, way] = call(copy, "move", direction=way)
+        layer = nodes
+    assert {rewards[path] for path in layer} == {1.0, -1.0}
+    info = control.episode(root.episode_id)
+    assert (info.status, info.steps) == ("running", 0)
+    assert len(control.episodes(labels={"run": "search"}, limit=1000)) == 1 + 2 + 4 + 8 + 16
+    one = layer["left", "left", "left", "left"]
+    trajectory = control.trajectory(one.episode_id)
+    assert [step.arguments["direction"] for step in trajectory.steps] == ["left"] * 4
+    assert (trajectory.episode.seed, trajectory.episode.task) == (0, info.task)
 
 
 def test_a_copy_begins_with_the_calls_before_it_and_goes_on_apart(gateway: RunningGateway, control: Client) -> None:
@@ -197,6 +200,42 @@ def test_a_copy_is_its_owners_and_within_the_limits() -> None:
         # Nothing of one that has ended is kept here but its latest calls.
         with pytest.raises(InvalidRequest, match="Only live episodes can be copied here"):
             mine.fork(copy.episode_id)
+
+
+def test_the_command_opens_a_copy(
+    gateway: RunningGateway, control: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ENVPORT_TOKEN", raising=False)
+    root = control.open("walk", seed=3)
+    seen = call(root, "step", by=1)
+    fork(root.episode_id, url=gateway.url, as_json=True)
+    copy = OpenedEpisode.model_validate_json(capsys.readouterr().out)
+    assert copy.observation.text == seen[0]
+    fork(root.episode_id, 0, token_for_agent=True, url=gateway.url)
+    shown = capsys.readouterr().out
+    (token,) = re.findall(r"^token +(epk_\S+)$", shown, flags=re.MULTILINE)
+    assert f"Bearer {token}" in shown.replace("\\", "")
+
+
+def test_the_page_can_be_followed(control: Client) -> None:
+    page = Path(__file__).parents[2] / "gateway/envport/episodes/README.md"
+    environment, search = re.findall(r"^```python\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(environment, names)
+    check_environment(names["Dice"], seeds=(0,), another_process=False)
+    exec(search, names)
+    root = control.open("catch", seed=1, reward_in_meta=True, labels={"run": "page"})
+    for _ in range(3):
+        call(root, "move", direction="stay")
+    best = names["best_first_move"](control, root.episode_id, lambda copy, move: call(copy, "move", direction=move)[1])
+    rewards = {
+        step.arguments["direction"]: step.reward
+        for info in control.episodes(labels={"run": "page"})
+        if info.episode_id != root.episode_id
+        for step in control.trajectory(info.episode_id).steps[3:]
+    }
+    assert len(rewards) == 3
+    assert rewards[best] == max(reward for reward in rewards.values() if reward is not None)
 
 
 def _digest(token: bytes) -> bytes:
