@@ -30,9 +30,10 @@ from envport.environment import RuntimeKind
 from envport.episodes import EpisodeTable, Limits
 from envport.errors import ConfigurationError, InvalidAccess
 from envport.runtimes.descriptors import allow_descriptors
-from envport.secrecy import hide_memory, kept_secret
+from envport.secrecy import hide_memory
 from envport.surfaces import SurfaceFactory, installed_surfaces
 from envport.trajectories import MemoryTrajectories, Retention, TrajectoryStore
+from envport.trajectories.token_secret import kept_secret
 from envport.types import MAX_BODY
 
 __all__ = ["MEMORY", "Beside", "RaySettings", "Service", "Settings", "StoreSettings"]

@@ -32,9 +32,9 @@ from envport.errors import (
     UnknownEpisode,
 )
 from envport.registry import load
-from envport.secrecy import kept_secret
 from envport.serving import StoreSettings
 from envport.trajectories.recorder import DatabaseTrajectories, open_archive
+from envport.trajectories.token_secret import kept_secret
 from envport.types import Choice, EpisodeInfo, OpenedEpisode
 
 MADE = str(Path(__file__).parents[1] / "support" / "resumed_environments.py")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from envport.definition import EnvironmentDefinition
 from envport.episodes.again import past_of, require_same, start_of
-from envport.episodes.episode import Episode
+from envport.episodes.lasting import LastingEpisode
 from envport.episodes.past import NotPutBack, Past, why_not_again
 from envport.episodes.requests import EpisodeStart, OpenRequest
-from envport.errors import InvalidRequest
+from envport.errors import EpisodeOver, InvalidRequest, UnknownEpisode
 from envport.trajectories import Archive, ResumePoint, StoredEpisode
 
-__all__ = ["Branch", "branch_of", "branch_of_stored"]
+__all__ = ["Branch", "find_branch"]
 
 
 @dataclass(frozen=True)
@@ -52,18 +53,45 @@ class Branch:
         )
 
 
-async def branch_of(episode: Episode, step: int | None) -> Branch:
-    """The branch of a live episode.
+async def find_branch(
+    episode: LastingEpisode | None,
+    archive: Archive | None,
+    environments: Mapping[str, EnvironmentDefinition],
+    handle: str,
+    principal: str,
+    step: int | None,
+) -> Branch:
+    """The branch of an episode, which may be live, have ended, or have been played by another gateway.
 
     Args:
-        episode: The episode. Its running call is waited for.
+        episode: The episode, if the table remembers it.
+        archive: The stored episodes, if there are any.
+        environments: The environments that are served, by name.
+        handle: Handle of the episode.
+        principal: Name of the principal, which has to own it.
         step: How many of its calls the branch begins with; `None` for all.
 
     Raises:
-        EpisodeOver: It has ended in the meantime.
+        UnknownEpisode: There is no such episode, or another principal owns it.
         InvalidRequest: It cannot be copied there.
         EpisodeFailed: The environment broke.
+        StoreUnavailable: Its calls cannot be read now.
     """
+    if episode is not None and episode.principal != principal:
+        raise UnknownEpisode
+    if episode is not None and episode.status == "running":
+        # It may end in the meantime.
+        with suppress(EpisodeOver):
+            return await _branch_of(episode, step)
+    if archive is None:
+        if episode is None:
+            raise UnknownEpisode
+        raise InvalidRequest("Only live episodes can be copied here, because trajectories are kept in memory.")
+    secrets = episode.secrets if episode is not None else None
+    return await _branch_of_stored(archive, environments, await archive.episode(handle, principal), step, secrets)
+
+
+async def _branch_of(episode: LastingEpisode, step: int | None) -> Branch:
     snapshot, whole = await episode.branch(step)
     past = _cut(whole, step, episode.handle, snapshot)
     return _checked(
@@ -71,26 +99,13 @@ async def branch_of(episode: Episode, step: int | None) -> Branch:
     )
 
 
-async def branch_of_stored(
+async def _branch_of_stored(
     archive: Archive,
     environments: Mapping[str, EnvironmentDefinition],
     stored: StoredEpisode,
     step: int | None,
     secrets: Mapping[str, str] | None,
 ) -> Branch:
-    """The branch of an episode that has ended, or was played by another gateway.
-
-    Args:
-        archive: The store.
-        environments: The environments that are served, by name.
-        stored: The episode.
-        step: How many of its calls the branch begins with; `None` for all.
-        secrets: The secrets of its environment, if they are remembered.
-
-    Raises:
-        InvalidRequest: It cannot be copied there.
-        StoreUnavailable: Its calls cannot be read now.
-    """
     spec = environments.get(stored.info.environment)
     if spec is None:
         raise InvalidRequest(f"The environment {stored.info.environment!r} of this episode is not served here.")

@@ -13,7 +13,7 @@ from envport.definition import EnvironmentDefinition
 from envport.episodes.admission import Admission
 from envport.episodes.again import past_of, require_same, start_of
 from envport.episodes.context import EpisodeContext
-from envport.episodes.episode import Episode
+from envport.episodes.lasting import LastingEpisode
 from envport.episodes.past import NotPutBack, Past, not_put_back, why_not_resumed
 from envport.episodes.readiness import Preparation
 from envport.episodes.requests import EpisodeStart, OpenRequest
@@ -44,7 +44,7 @@ def being_resumed(preparation: Preparation, count: int) -> Preparation:
 @dataclass(frozen=True)
 class _Pending:
     stored: StoredEpisode
-    episode: Episode
+    episode: LastingEpisode
     settled: anyio.Event
 
 
@@ -67,7 +67,7 @@ class ResumedEpisodes:
         context: EpisodeContext,
         admission: Admission,
         runtime_of: Callable[[EnvironmentDefinition], Runtime],
-        hold: Callable[[Episode], None],
+        hold: Callable[[LastingEpisode], None],
     ):
         self._environments = environments
         self._context = context
@@ -129,7 +129,7 @@ class ResumedEpisodes:
         # The task may be another system's, which is asked later.
         start = EpisodeStart(info.seed or 0, spec.toolset, info.split, info.task, info.task_index)
         known = Past(stored.first_observation, [], info.created_at, info.resets)
-        episode = Episode(info.episode_id, spec, request, start, self._runtime_of(spec), self._context, known)
+        episode = LastingEpisode(info.episode_id, spec, request, start, self._runtime_of(spec), self._context, known)
         self._hold(episode)
         self._pending[info.episode_id] = _Pending(stored, episode, anyio.Event())
 

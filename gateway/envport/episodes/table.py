@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections import Counter
@@ -24,7 +23,8 @@ from envport.episodes.background import Background
 from envport.episodes.base import Found, Opening
 from envport.episodes.context import EpisodeContext
 from envport.episodes.episode import Episode
-from envport.episodes.forking import Branch, branch_of, branch_of_stored
+from envport.episodes.forking import Branch, find_branch
+from envport.episodes.lasting import LastingEpisode
 from envport.episodes.limits import Limits
 from envport.episodes.past import NotPutBack
 from envport.episodes.play import CallResult
@@ -34,7 +34,7 @@ from envport.episodes.resuming import ResumedEpisodes, being_resumed
 from envport.episodes.states import GONE
 from envport.episodes.versions import Versions
 from envport.episodes.watched import EpisodeObserver, Unobserved
-from envport.errors import ConfigurationError, EpisodeFailed, EpisodeOver, InvalidRequest, UnknownEpisode
+from envport.errors import ConfigurationError, EpisodeFailed, InvalidRequest, UnknownEpisode
 from envport.runtimes import ProgressSink, Runtime, kind_for, limits_kept_by, runtime_for
 from envport.telemetry.subject import EpisodeSubject
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
@@ -89,8 +89,8 @@ class Episodes:
         self._admission = Admission.within(self._limits, environments.values())
         # An episode is in one of the two: it holds a place of the admission, or it has ended and freed its
         # environment. The ended ones are in the order in which they ended.
-        self._holding: dict[str, Episode] = {}
-        self._ended: dict[str, Episode] = {}
+        self._holding: dict[str, LastingEpisode] = {}
+        self._ended: dict[str, LastingEpisode] = {}
         self._unreapable: set[str] = set()
         self._period = 0.0
         self._kind: RuntimeKind | None = runtime
@@ -213,7 +213,7 @@ class Episodes:
             self._admission.release(request.principal, spec.name)
             return await self.open_episode(request)
         handle = self._new_handle(spec.name, request.principal)
-        episode = Episode(handle, spec, request, start, self._runtime(spec), self._context)
+        episode = LastingEpisode(handle, spec, request, start, self._runtime(spec), self._context)
         await self._begin(episode, episode.open)
         return episode
 
@@ -228,7 +228,7 @@ class Episodes:
         request = branch.request(principal, labels).checked(spec)
         self.trajectories.check()
         await self._admission.acquire(principal, spec.name)
-        copy = Episode(
+        copy = LastingEpisode(
             self._new_handle(spec.name, principal),
             spec,
             request,
@@ -245,24 +245,11 @@ class Episodes:
         return replace(opening, observation=past.steps[-1].observation) if past.steps else opening
 
     async def _branch(self, handle: str, principal: str, step: int | None) -> Branch:
-        episode = self._holding.get(handle) or self._ended.get(handle)
-        if episode is not None and episode.principal != principal:
-            raise UnknownEpisode
         await self._resumed.settled(handle)
-        if episode is not None and episode.status == "running":
-            # It may end in the meantime.
-            with contextlib.suppress(EpisodeOver):
-                return await branch_of(episode, step)
-        archive = self.trajectories.archive
-        if archive is None:
-            if episode is None:
-                raise UnknownEpisode
-            raise InvalidRequest("Only live episodes can be copied here, because trajectories are kept in memory.")
-        secrets = episode.secrets if episode is not None else None
-        stored = await archive.episode(handle, principal)
-        return await branch_of_stored(archive, self.environments, stored, step, secrets)
+        episode = self._holding.get(handle) or self._ended.get(handle)
+        return await find_branch(episode, self.trajectories.archive, self.environments, handle, principal, step)
 
-    async def _begin(self, episode: Episode, begin: Callable[[], Awaitable[None]]) -> None:
+    async def _begin(self, episode: LastingEpisode, begin: Callable[[], Awaitable[None]]) -> None:
         """Begin an episode that has a place."""
         self._hold(episode)
         try:
@@ -275,7 +262,7 @@ class Episodes:
             self._background.start(episode.release)
             raise
 
-    def _hold(self, episode: Episode) -> None:
+    def _hold(self, episode: LastingEpisode) -> None:
         self._holding[episode.handle] = episode
 
     def opens_at_once(self, environment: str, principal: str) -> bool:
@@ -408,16 +395,16 @@ class Episodes:
             raise UnknownEpisode
         return episode
 
-    def _live(self) -> Iterator[Episode]:
+    def _live(self) -> Iterator[LastingEpisode]:
         return (episode for episode in self._holding.values() if episode.live)
 
-    def _end_all(self) -> list[Episode]:
+    def _end_all(self) -> list[LastingEpisode]:
         live = [episode for episode in self._live() if not self._outlives(episode)]
         for episode in live:
             episode.end("closed", "shutdown", "The gateway was shut down.", fault="infrastructure")
         return live
 
-    def _outlives(self, episode: Episode) -> bool:
+    def _outlives(self, episode: LastingEpisode) -> bool:
         """Whether an episode goes on after a restart."""
         return episode.outlives or episode.handle in self._resumed
 
