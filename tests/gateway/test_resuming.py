@@ -33,6 +33,7 @@ from envport.errors import (
 )
 from envport.registry import load
 from envport.serving import StoreSettings
+from envport.trajectories import EpisodeFilter
 from envport.trajectories.recorder import DatabaseTrajectories, open_archive
 from envport.trajectories.token_secret import kept_secret
 from envport.types import Choice, EpisodeInfo, OpenedEpisode
@@ -272,6 +273,9 @@ async def test_a_refused_call_and_one_without_an_answer_are_no_obstacle(tmp_path
             await after.call(found, "step", {}, call_id="b")
         result = await after.call(found, "step", {"by": 1})
         info = await after.info(found.handle, "me")
+        # Recording goes on in the same run.
+        assert after.trajectories.archive is not None
+        assert await after.trajectories.archive.count(EpisodeFilter()) == 2
     assert (result.step, info.steps, info.errors) == (3, 3, 3)
     rng = random.Random(4)
     assert drawn == [str(rng.random()) for _ in range(4)]
