@@ -7,7 +7,7 @@ import contextlib
 import random
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ import mcp
 import pytest
 import resumed_environments
 from command_line import Served, player, text
+from patience import patient
 from resumed_environments import STEPS, rolled
 
 from envport import Client, Environment, Task
@@ -79,12 +80,13 @@ class Played:
             return [("step", {"by": number}) for number in range(STEPS)]
         return [("roll" if self.name in DICE else "flip", {})] * STEPS
 
-    async def play(self, first: int, last: int) -> None:
-        """Make the calls from one number to another, each with an id."""
+    async def play(self, last: int, answered: Callable[[], None] = lambda: None) -> None:
+        """Make the calls from the first without an answer up to a number, each with an id."""
         url, token = self.opened.mcp_url, self.opened.token
         async with player(url, headers={"Authorization": f"Bearer {token}"}) as client:
-            for number in range(first, last):
+            for number in range(len(self.seen), last):
                 self.seen.append(await self.call(client, number))
+                answered()
 
     async def call(self, client: mcp.Client, number: int) -> tuple[str, float | None]:
         tool, arguments = self.calls[number]
@@ -141,15 +143,15 @@ async def test_episodes_go_on_after_the_gateway_was_killed(tmp_path: Path, long:
                 labels = {"run": name, "sample": str(number)}
                 opened = control.open(name, seed=number + 3, reward_in_meta=True, mint_token=True, labels=labels)
                 episodes.append(Played(name, number + 3, opened))
-        await all_at_once([one.play(0, len(one.calls) // 2) for one in episodes])
-        served.process.send_signal(signal.SIGKILL)
-        served.process.wait()
+        await all_at_once([one.play(len(one.calls) // 2) for one in episodes])
+        await killed_meanwhile(served, episodes)
         port = int(served.url.rpartition(":")[2])
     with serve(tmp_path, names, port=port) as served, Client(served.url) as control:
         lost = [one for one in episodes if one.name == "Coin"]
         kept = [one for one in episodes if one.name != "Coin"]
-        await all_at_once([sent_again(one) for one in kept])
-        await all_at_once([one.play(len(one.calls) // 2, len(one.calls)) for one in kept])
+        await all_at_once([sent_again(one) for one in kept[::2] if len(one.seen) < len(one.calls)])
+        # Also calls that were played, but whose answers were lost, are not played twice.
+        await all_at_once([one.play(len(one.calls)) for one in kept])
         for one in kept:
             info = control.episode(one.opened.episode_id)
             assert one.seen == one.would_have_seen(info)
@@ -165,6 +167,27 @@ async def test_episodes_go_on_after_the_gateway_was_killed(tmp_path: Path, long:
             assert outcome is not None
             assert (outcome.status, outcome.reason, outcome.fault) == ("failed", "shutdown", "infrastructure")
             assert "'Coin' has neither snapshot() and restore(), nor does it declare deterministic" in outcome.message
+
+
+async def killed_meanwhile(served: Served, episodes: list[Played]) -> None:
+    """Play on, and kill the gateway when half of the calls that are left have been answered."""
+    left = sum(len(one.calls) - len(one.seen) for one in episodes) // 2
+
+    def answered() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            served.process.send_signal(signal.SIGKILL)
+
+    async def play(one: Played) -> None:
+        try:
+            # One call before its end, so that none has ended when the gateway is killed.
+            await one.play(len(one.calls) - 1, answered)
+        except Exception:
+            assert left <= 0, "it broke before the gateway was killed"
+
+    await all_at_once([play(one) for one in episodes])
+    served.process.wait(patient(30))
 
 
 async def sent_again(episode: Played) -> None:
