@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -90,6 +91,11 @@ class EnvironmentDefinition:
     def source_fingerprint(self) -> str | None:
         """SHA-256 of the source of the environment and of its scorer; `None` if it has no source."""
         return source_fingerprint(self.cls, *([self.scorer.function] if self.scorer is not None else []))
+
+    @cached_property
+    def options_fingerprint(self) -> str:
+        """SHA-256 of the options and the limits."""
+        return hashlib.sha256(to_json([dict(self.options), dict(self.limits)], fallback=repr)).hexdigest()
 
     @property
     def tools_vary(self) -> bool:

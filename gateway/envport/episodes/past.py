@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from pydantic_core import to_json
 
 from envport.definition import EnvironmentDefinition
 from envport.errors import EnvportError, InvalidArguments, ToolError
@@ -74,8 +71,7 @@ def origin_of(spec: EnvironmentDefinition, *, with_secrets: bool = False) -> Pro
         spec: The environment.
         with_secrets: Whether the episode has secrets of its own.
     """
-    options = to_json([dict(spec.options), dict(spec.limits)], fallback=repr)
-    return Provenance(spec.source_fingerprint, hashlib.sha256(options).hexdigest(), with_secrets)
+    return Provenance(spec.source_fingerprint, spec.options_fingerprint, with_secrets)
 
 
 def why_not_resumed(spec: EnvironmentDefinition, origin: Provenance) -> str | None:
