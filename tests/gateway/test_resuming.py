@@ -130,7 +130,7 @@ def serve(store: Path, names: tuple[str, ...], *words: str, port: int = 0, **var
 
 
 def shares(*, long: bool) -> Mapping[str, int]:
-    return SHARES if long else dict.fromkeys(SHARES, 1) | {"WalkInSandbox": 0, "DiceInSandbox": 0}
+    return SHARES if long else dict.fromkeys(("catch", "Walk", "Dice", "DiceInProcess", "Coin"), 1)
 
 
 @pytest.mark.parametrize("long", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -265,15 +265,6 @@ async def settled(episodes: Episodes, handle: str) -> EpisodeInfo:
     return await RecordedEpisodes(episodes, episodes.trajectories.archive).info(handle, "me")
 
 
-async def test_episodes_go_on_within_the_limits(tmp_path: Path) -> None:
-    spec = made(WALK)
-    async with table(tmp_path, spec) as before:
-        handles = [(await before.open(OpenRequest("it", "me"))).handle for _ in range(2)]
-    async with table(tmp_path, spec, max_episodes=1) as after:
-        assert {(await settled(after, handle)).status for handle in handles} == {"running", "failed"}
-        assert after.live == 1
-
-
 async def test_a_refused_call_and_one_without_an_answer_are_no_obstacle(tmp_path: Path) -> None:
     specs = made(WALK), made(resumed_environments.Dice, "dice")
     async with table(tmp_path, *specs) as before:
@@ -315,11 +306,15 @@ async def test_an_episode_that_was_reset_goes_on_in_its_latest_run_and_may_outli
         await first.call(found, "step", {})
         opening = await first.reset(found, Choice(seed=9))
         await first.call(found, "step", {})
-    for number in (2, 3):
-        async with table(tmp_path, spec) as episodes:
+        other = await first.open(OpenRequest("it", "me"))
+    for number, room in ((2, 2), (3, 1)):
+        async with table(tmp_path, spec, max_episodes=room) as episodes:
             assert (await episodes.opening(found)).observation == opening.observation
             assert (await episodes.call(found, "step", {})).step == number
             assert (await episodes.info(found.handle, "me")).resets == 1
+            # They go on within the limits, the oldest first.
+            assert (await settled(episodes, other.handle)).status == ("running" if room > 1 else "failed")
+            assert episodes.live == room
 
 
 async def test_a_gateway_that_does_not_resume_ends_the_episodes_and_one_that_looks_does_not(tmp_path: Path) -> None:
