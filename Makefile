@@ -10,17 +10,17 @@ CLIENT := --editable gateway/envport-client
 ARGS   ?=
 WORKERS ?= 2
 TRL ?= 1.15.0
-# NeMo Gym has no release for Python 3.11.
+# NeMo Gym and Harbor have no release for Python 3.11.
 PYTHON_NEWER ?= python3.13
 # Much of a test is waiting for other processes, so that there may be more of them than cores. With many more, limits of
 # time are missed.
 AT_ONCE ?= 7
 # Each is a part of its own: most import for seconds of CPU time what others do not need, one waits for Ray's nodes and
 # gateways to start, one counts the processes that it has started. `:2` is for two processes.
-BESIDE := tests/bridges:2 tests/cluster tests/envs tests/runtimes tests/evaluation:2 tests/bench
+BESIDE := tests/bridges:2 tests/cluster tests/envs tests/runtimes tests/evaluation:2 tests/bench tests/web
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-slow test-trl test-vllm catalogue mutants lint format bench dist clean
+.PHONY: help serve test test-slow test-trl test-vllm catalogue docs picture page-picture page-latency mutants lint format bench dist clean
 
 help: ## Show what there is to make.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,7 @@ endif
 test-slow: $(VENV)/.test ## Run the tests that train for minutes.
 	-@$(MAKE) --no-print-directory $(VENV)/openenv/0.3.0
 	-@$(MAKE) --no-print-directory $(VENV)/nemo_gym/0.4.0
+	-@$(MAKE) --no-print-directory $(VENV)/harbor/0.24.0
 	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
 
 test-trl: ## Run the tests of the bridge with another version of TRL, in a virtual environment of its own. TRL="1.15.0 transformers==5.20.2" to choose.
@@ -49,6 +50,18 @@ test-vllm: $(VENV_VLLM)/.test ## Evaluate and train with vLLM on the CPU, in a v
 
 catalogue: $(VENV)/.test ## Check, audit and measure every environment that comes with envport, and write CATALOGUE.md; ten minutes.
 	$(BIN)/python -m envport_bridges.audit.catalogue --page CATALOGUE.md $(ARGS)
+
+docs: $(VENV)/.test ## Make the reference of the public API from its docstrings, and say where it is.
+	$(BIN)/python gateway/reference.py $(ARGS)
+
+picture: $(VENV)/.test ## Record the picture of the front page.
+	$(BIN)/python gateway/pictures/record.py $(ARGS)
+
+page-picture: $(VENV)/.test ## Make gateway/pictures/page.png, the picture of the page, with a real browser.
+	$(BIN)/python tests/support/page_picture.py
+
+page-latency: $(VENV)/.test ## Measure how long after a call's answer the page shows it, in a real browser.
+	$(BIN)/python tests/support/page_latency.py
 
 mutants: $(VENV)/.test ## Change the source at 150 random places and list what no test notices; about an hour, and half of one more the first time. ARGS="--number 20 envs" for less.
 	@$(BIN)/python tests/support/mutants.py $(ARGS)
@@ -79,7 +92,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.serve: pyproject.toml gateway/envport-client/pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[images]'
+	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[images,ui]'
 	@touch $@
 
 # So do these: each release that tests play with has a virtual environment of its own. OpenEnv's older one has another name.
@@ -98,9 +111,12 @@ $(VENV)/verifiers/%: | $(BIN)/python
 $(VENV)/nemo_gym/%: | $(BIN)/python
 	$(call APART,nemo-gym,$(PYTHON_NEWER))
 
+$(VENV)/harbor/%: | $(BIN)/python
+	$(call APART,harbor,$(PYTHON_NEWER))
+
 # What a machine may not have is installed on its own; the tests that need it then skip and say why.
 $(VENV)/.test: pyproject.toml gateway/envport-client/pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[dev,images,bench,otel,reload]'
+	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[dev,docs,images,bench,otel,reload,ui]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[textarena]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[gymnasium]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[ale]'
@@ -111,6 +127,10 @@ $(VENV)/.test: pyproject.toml gateway/envport-client/pyproject.toml constraints.
 	-@command -v chromium >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
 	  then apt-get install --yes --quiet chromium || (apt-get update --quiet && apt-get install --yes --quiet chromium); \
 	  else echo "chromium is not there: the tests with a browser will skip; apt-get install chromium"; fi
+	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[postgresql]'
+	-@command -v psql >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
+	  then apt-get install --yes --quiet postgresql || (apt-get update --quiet && apt-get install --yes --quiet postgresql); \
+	  else echo "PostgreSQL is not there: the tests of a store in it will skip; apt-get install postgresql"; fi
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[trl]' trackio
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[eval]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[ray]'

@@ -26,13 +26,15 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["ANYONE", "Access", "HostPolicy", "Principal", "Scope", "is_loopback"]
 
-Scope = Literal["control", "play", "metrics"]
+Scope = Literal["control", "play", "read", "metrics"]
 """What a token allows. `control` allows the control plane, including `/metrics`. `play` allows the MCP endpoints.
-`metrics` allows `/metrics` only. No scope includes `play` or `control`."""
+`read` allows to look at the page, with rewards; see `envport.web`. `metrics` allows `/metrics` only. No scope includes
+`play` or `control`."""
 
-_SCOPES: tuple[Scope, ...] = ("control", "play", "metrics")
+_SCOPES: tuple[Scope, ...] = ("control", "play", "read", "metrics")
 _SHORTEST_TOKEN = 16
 _EPISODE_TOKEN = "epk_"
+_SESSION = b"session of the page\0"
 _LOOK_SECONDS = 1.0
 
 
@@ -217,6 +219,44 @@ class Access:
         """Make a token that can only play one episode of the principal."""
         payload = json.dumps([principal.name, handle], separators=(",", ":")).encode()
         return f"{_EPISODE_TOKEN}{_encode(payload)}.{_encode(self._sign(payload))}"
+
+    def session(self, token: str, seconds: float) -> str:
+        """A text that authenticates as a token does, for the cookie of a browser. The token cannot be read from it.
+
+        It is valid as long as the token is, with the scopes that the token has then.
+
+        Args:
+            token: The token. One of a single episode has no session.
+            seconds: How long the text is valid.
+
+        Raises:
+            Unauthenticated: The token is not valid.
+        """
+        if token.startswith(_EPISODE_TOKEN) or self._find(token) is None:
+            raise Unauthenticated("the token is not valid")
+        payload = json.dumps([self._mark(_digest(token)), time.time() + seconds], separators=(",", ":")).encode()
+        return f"{_encode(payload)}.{_encode(self._sign(_SESSION + payload))}"
+
+    def of_session(self, session: str) -> Principal | None:
+        """The principal of a session; `None` if the session is over, or its token is no longer valid."""
+        payload_text, _, signature_text = session.partition(".")
+        try:
+            payload, signature = _decode(payload_text), _decode(signature_text)
+        except (binascii.Error, ValueError):
+            return None
+        if not hmac.compare_digest(self._sign(_SESSION + payload), signature):
+            return None
+        mark, until = json.loads(payload)
+        if time.time() > until:
+            return None
+        return next((it for digest, it in self._tokens if hmac.compare_digest(self._mark(digest), mark)), None)
+
+    def name_of(self, purpose: str) -> str:
+        """A name for a purpose that is the same for all replicas of this gateway, and differs from other gateways'."""
+        return self._sign(purpose.encode()).hex()[:8]
+
+    def _mark(self, digest: bytes) -> str:
+        return self._sign(_SESSION + digest).hex()
 
     def _find(self, token: str) -> Principal | None:
         digest = _digest(token)

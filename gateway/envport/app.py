@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 
 from mcp.server.transport_security import RequestBodyLimitMiddleware
@@ -23,7 +23,7 @@ from envport.episodes import Episodes, EpisodeTable, Limits, WatchedTable
 from envport.errors import ConfigurationError, PermissionDenied, Unauthenticated
 from envport.http.problems import problem
 from envport.http.routes import METRICS, PRINCIPAL_KEY, PROBES, ControlPlane, control_plane
-from envport.http.welcome import WELCOME, refused
+from envport.http.welcome import WELCOME, refused, wants_page
 from envport.mcp.bodies import WholeBody
 from envport.mcp.surface import EPISODE_HEADER, Endpoint, McpSurface
 from envport.metrics import Metrics
@@ -32,6 +32,8 @@ from envport.telemetry.subject import principal_at_hand
 from envport.telemetry.tracing import caller_joined
 from envport.trajectories import Archive, TrajectoryStore
 from envport.types import MAX_BODY
+from envport.web import PageSurface
+from envport.web.viewer import PageParts
 
 __all__ = ["Gateway"]
 
@@ -63,6 +65,7 @@ class Gateway:
         root_surface: The surface that serves every path that is nobody else's, if there is one.
         changing: Whether `replace` may be called.
         sdk_only: Whether the MCP SDK answers every message. By default, the gateway answers the frequent ones itself.
+        page: Whether browsers get the page of `envport.web`. It needs the extra `ui`.
 
     Raises:
         ConfigurationError: Two environments have the same name, one cannot be served, there is no environment, a
@@ -87,6 +90,7 @@ class Gateway:
         root_surface: SurfaceFactory | None = None,
         changing: bool = False,
         sdk_only: bool = False,
+        page: bool = False,
     ):
         self.access = access or Access()
         self._hosts = hosts or HostPolicy.for_binding("127.0.0.1")
@@ -106,6 +110,8 @@ class Gateway:
         self._surfaces = MountedSurfaces(
             surfaces or {}, environment_surfaces or {}, self.table, root_surface, self.access
         )
+        shown = PageParts(self.table, self.access, self.archive, version("envport"))
+        self._page = PageSurface(shown, public_url) if page else None
         self._channel = ChannelSurface(self.table, self.access.authenticate)
         self._entry: ASGIApp = self._gate
         if self._hosts.origins:
@@ -132,7 +138,9 @@ class Gateway:
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Run the background tasks. A server does this through the ASGI lifespan."""
-        async with self.table.run(), self._mcp.run(), self._channel.run():
+        async with self.table.run(), self._mcp.run(), self._channel.run(), AsyncExitStack() as pages:
+            if self._page is not None:
+                await pages.enter_async_context(self._page.run())
             self._plane.ready = True
             try:
                 with self._metrics.run():
@@ -172,6 +180,11 @@ class Gateway:
             await PlainTextResponse("This gateway does not answer pages of that Origin", 403)(scope, receive, send)
             return
         surface, endpoint = self._meant(scope["path"], headers)
+        # A surface that has every path, for a session at the root, has these too.
+        page = self._page if surface is None and endpoint is None else None
+        if page is not None and page.serves(scope, wants_page=_wants_page(scope)):
+            await page(scope, receive, send)
+            return
         on_channel = surface is None and scope["type"] == "websocket" and scope["path"] == CHANNEL_PATH
         try:
             principal = self._admit(scope["path"], surface, endpoint, _token_of(headers, surface), channel=on_channel)
@@ -271,6 +284,10 @@ def _by_name(environments: Iterable[EnvironmentDefinition]) -> dict[str, Environ
     if not served:
         raise ConfigurationError("there is no environment to serve")
     return served
+
+
+def _wants_page(scope: Scope) -> bool:
+    return scope["path"] == WELCOME and wants_page(Headers(scope=scope).get("accept", ""))
 
 
 def _token_of(headers: Mapping[str, str], surface: MountedSurface | None) -> str | None:

@@ -28,13 +28,14 @@ from envport.collecting import collecting_by_the_clock
 from envport.definition import EnvironmentDefinition
 from envport.environment import RuntimeKind
 from envport.episodes import EpisodeTable, Limits
-from envport.errors import ConfigurationError, InvalidAccess
+from envport.errors import ConfigurationError, InvalidAccess, MissingExtra
 from envport.runtimes.descriptors import allow_descriptors
 from envport.secrecy import hide_memory
 from envport.surfaces import SurfaceFactory, installed_surfaces
 from envport.trajectories import MemoryTrajectories, Retention, TrajectoryStore
 from envport.trajectories.token_secret import kept_secret
 from envport.types import MAX_BODY
+from envport.web import page_is_installed
 
 __all__ = ["MEMORY", "Beside", "RaySettings", "Service", "Settings", "StoreSettings"]
 
@@ -150,6 +151,8 @@ class Settings:
         sdk_only: Whether the MCP SDK answers every message; see `Gateway`.
         store: Where episodes are recorded.
         root_surface: Name of the surface that serves every path that is nobody else's; see `envport.surfaces`.
+        ui: Whether browsers get the page of `envport.web`. If not given, they do if only this machine can reach the
+            gateway and the extra `ui` is installed.
     """
 
     host: str = "127.0.0.1"
@@ -170,6 +173,7 @@ class Settings:
     sdk_only: bool = False
     store: StoreSettings = field(default_factory=StoreSettings)
     root_surface: str | None = None
+    ui: bool | None = None
 
     def access(self, environ: Mapping[str, str]) -> Access:
         """Load the tokens, and check that a gateway without tokens is not exposed.
@@ -208,6 +212,21 @@ class Settings:
                 raise InvalidAccess(f"--allowed-origin is {origin!r}; it has to be like https://app.example.com")
         public = (_host_of(self.public_url),) if self.public_url is not None else ()
         return HostPolicy.for_binding(self.host, (*self.allowed_hosts, *public), self.allowed_origins)
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach the gateway."""
+        return is_loopback(self.host) and is_loopback(_host_of(self.public_url or "http://localhost"))
+
+    def page(self) -> bool:
+        """Whether browsers get the page.
+
+        Raises:
+            MissingExtra: It is wanted, and its extra is not installed.
+        """
+        if self.ui and not page_is_installed():
+            raise MissingExtra("The page (--ui)", "ui")
+        return self.local and page_is_installed() if self.ui is None else self.ui
 
     def address(self, port: int) -> str:
         """The gateway's address for clients."""
@@ -263,6 +282,7 @@ class Service:
             root_surface=_root_surface(settings.root_surface),
             changing=settings.reload,
             sdk_only=settings.sdk_only,
+            page=settings.page(),
         )
         self._table = self.gateway.table
         self._socket = _bind(settings.host, settings.port)
@@ -276,8 +296,7 @@ class Service:
     @property
     def exposed(self) -> bool:
         """Whether other machines can reach the gateway without a token."""
-        public = _host_of(self.settings.public_url or "http://localhost")
-        return not self.gateway.access.required and not (is_loopback(self.settings.host) and is_loopback(public))
+        return not self.gateway.access.required and not self.settings.local
 
     def run(self, on_started: Callable[[], None], beside: Beside | None = None) -> None:
         """Serve until SIGINT or SIGTERM, then end calls and episodes in order. It needs its own process.

@@ -59,7 +59,8 @@ _MCP = "/mcp"
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 # The first part of the gateway's own paths.
 _TAKEN = frozenset(
-    {"environments", "episodes", "mcp", "healthz", "readyz", "metrics", "docs", "openapi", "ui", "rollouts"}
+    {"environments", "episodes", "mcp", "healthz", "readyz", "metrics", "docs", "openapi", "rollouts"}
+    | {"ui", "_nicegui", "_nicegui_ws"}
 )
 _DESCRIPTION = "openapi.json"
 # What follows the name of an environment in the gateway's own paths.

@@ -39,6 +39,18 @@ class Mirror(Environment):
         return json.dumps(arguments)
 
 
+class Pictures(Environment):
+    """Look at these."""
+
+    def reset(self, *, seed: int, task: Task | None) -> list[Any]:
+        return ["a picture", PNG]
+
+    @tool
+    def look(self) -> list[Any]:
+        """Two images, of which one is none."""
+        return [PNG, ImageContent(type="image", data="bm8=", mime_type="image/png")]
+
+
 class Guess(Environment):
     """Guess the number. Every kind of result that a trainer meets."""
 

@@ -33,6 +33,7 @@ REFERENCES = {
     "judged": "scored_environments:Judged",
     "judged-badly": "scored_environments:Judged?score=error",
     "toolbox": "task_tools:Toolbox",
+    "pictures": "mirror:Pictures",
 }
 
 

@@ -8,25 +8,31 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from documents import pages
 from packaging.version import Version
 
 from envport.episodes.states import NEXT
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md"]
-PAGES += [
-    str(path.relative_to(ROOT)) for part in ("gateway", "bridges", "envs") for path in ROOT.glob(f"{part}/**/*.md")
-]
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
 ISOLATION = (ROOT / "gateway/envport/runtimes/ISOLATION.md").read_text()
 
 
-@pytest.mark.parametrize("page", PAGES)
+def anchors(text: str) -> set[str]:
+    """What a link can name on a page, as GitHub makes it of the headings."""
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", pages())
 def test_links_and_paths_lead_somewhere(page: str):
     text = (ROOT / page).read_text()
     folder = (ROOT / page).parent
-    for target in re.findall(r"\]\((?!http|#)([^)#]+)(?:#[^)]*)?\)", text):
-        assert (folder / target).exists(), target
+    for target, anchor in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]*))?\)", text):
+        led_to = folder / target if target else ROOT / page
+        assert led_to.exists(), target
+        assert not anchor or anchor in anchors(led_to.read_text()), f"{target}#{anchor}"
     # A template is a project of its own.
     root = folder if "templates" in folder.parts else ROOT
     for path in re.findall(r"`((?:gateway|bridges|envs|tests|examples)/[\w./-]+)`", text):

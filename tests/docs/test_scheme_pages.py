@@ -61,3 +61,13 @@ def test_the_table_has_the_options_of_the_scheme(scheme: str, folder: str) -> No
     parameters = inspect.signature(getattr(import_module(point.module), point.attr)).parameters.values()
     wanted = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     assert sorted(re.findall(r"^\| `(\w+)` \|", told[1], flags=re.MULTILINE)) == sorted(wanted)
+
+
+@pytest.mark.parametrize("name", ["sqlite", "support", "workspace"])
+def test_every_reference_of_a_built_in_s_page_can_be_loaded(name: str) -> None:
+    (block,) = re.findall(r"^```bash\n(.*?)^```$", page(name), flags=re.MULTILINE | re.DOTALL)
+    references = [word for line in block.splitlines() for word in shlex.split(line)[2:]]
+    assert len(references) > 3
+    for reference in references:
+        assert name in reference
+        assert load(reference).tools

@@ -243,7 +243,7 @@ def test_without_tokens_a_loopback_gateway_is_open_but_a_wrong_token_is_not():
         ("[[tokens]]\nname='a'\nscopes=['play']\ntoken='0123456789abcdef'\n[hosts]", "tables and nothing else"),
         ("[[tokens]]\nname='a'\nscopes=['play']\ntoken='short'", "at least 16"),
         ("[[tokens]]\nscopes=['play']\ntoken='0123456789abcdef'", "name"),
-        ("[[tokens]]\nname='a'\nscopes=['admin']\ntoken='0123456789abcdef'", "'control', 'play', 'metrics'"),
+        ("[[tokens]]\nname='a'\nscopes=['admin']\ntoken='0123456789abcdef'", "'control', 'play', 'read', 'metrics'"),
         ("[[tokens]]\nname='a'\nscopes=['play']", "either token"),
         ("[[tokens]]\nname='a'\nscopes=['play']\nsha256='zz'", "SHA-256"),
         ("[[tokens]]\nname='a'\nscopes=['play']\ntoken='0123456789abcdef'\nexpires=1", "'expires'"),

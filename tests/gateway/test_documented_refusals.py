@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -15,6 +18,7 @@ from harness import RunningGateway, running
 from envport.access import Access, Principal
 from envport.episodes import Limits
 from envport.registry import EnvironmentDefinition
+from envport.trajectories.recorder import DatabaseTrajectories
 
 TOKEN, PLAYER = "all-0123456789abcdef", "play-0123456789abcdef"
 # Where the machine of an episode is lost: no test here has a cluster.
@@ -33,14 +37,15 @@ WITH_A_PAST = {("post", FORK, "502"), ("post", FORK, "503")} | {(method, path, "
 
 
 @pytest.fixture
-def served() -> Iterator[RunningGateway]:
+def served(tmp_path: Path) -> Iterator[RunningGateway]:
     principals = {TOKEN: frozenset({"play", "control"}), PLAYER: frozenset({"play"})}
     tokens = [
         (hashlib.sha256(token.encode()).digest(), Principal("me", scopes)) for token, scopes in principals.items()
     ]  # type: ignore[arg-type]
     environments = {"tracked": Tracked, "tasked": Tasked, "stubborn": Stubborn, "elsewhere": Elsewhere}
     specs = [EnvironmentDefinition(name, cls) for name, cls in environments.items()]
-    with running(*specs, access=Access(tokens), limits=Limits(max_episodes=1, wait_seconds=0)) as gateway:
+    limits = Limits(max_episodes=1, wait_seconds=0)
+    with running(*specs, access=Access(tokens), limits=limits, trajectories=DatabaseTrajectories(tmp_path)) as gateway:
         yield gateway
 
 
@@ -82,7 +87,9 @@ class Refusals:
             assert error["message"]
 
 
-def test_every_refusal_is_documented_and_every_documented_refusal_is_given(served: RunningGateway, refusals: Refusals):
+def test_every_refusal_is_documented_and_every_documented_refusal_is_given(
+    served: RunningGateway, refusals: Refusals, tmp_path: Path
+):
     for method, path in refusals.routes():
         refusals.provoke(401, method, path, headers={"Authorization": "Bearer wrong"})
         refusals.provoke(403, method, path, headers={"Authorization": f"Bearer {PLAYER}"})
@@ -110,6 +117,10 @@ def test_every_refusal_is_documented_and_every_documented_refusal_is_given(serve
     served.run(lambda: table.drain(0))
     refusals.provoke(502, "post", reset, of=over)
     refusals.provoke(503, "get", "/readyz")
+    with closing(sqlite3.connect(tmp_path / "episodes.db")) as store:
+        store.execute("DROP TABLE episodes")
+    for path in (episode, "/episodes/{episode_id}", "/episodes/{episode_id}/trajectory"):
+        refusals.provoke(503, "get", path)
 
     documented = {
         (method, path, status)

@@ -19,6 +19,7 @@ from envport.app import Gateway
 from envport.episodes import EpisodeTable
 from envport.errors import ConfigurationError
 from envport.registry import load
+from envport.surfaces import SurfaceApp
 
 sys.path.append(str(Path(__file__).parents[1] / "support" / "packages"))
 
@@ -59,3 +60,17 @@ def test_the_command_serves_the_open_reward_standard_there():
     assert "cannot be served at the root" in refused("serve", "docs=counter", "--ors")
     with Served("counter") as served:
         assert httpx2.get(f"{served.url}/list_environments").status_code == 404
+
+
+async def test_a_session_at_the_root_reaches_no_path_of_the_page():
+    """Its client may let a model choose the path."""
+    gateway = Gateway(
+        [load("counter")], root_surface=lambda table: SurfaceApp(greedy(table), session_cookie="s"), page=True
+    )
+    transport = httpx2.ASGITransport(app=gateway)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        for path in ("/", "/ui/login", "/_nicegui_ws/socket.io/"):
+            answer = await client.get(path, headers={"Accept": "text/html", "Cookie": "s=1"})
+            assert answer.text == "mine", path
+        # Without the cookie, it is the page's, which knows no login by GET.
+        assert (await client.get("/ui/login")).headers["location"] == "/"

@@ -1,10 +1,11 @@
 """Training with TRL: environments as datasets, factories and rewards for `GRPOTrainer` and `AsyncGRPOTrainer`.
 
-from envport_bridges.trl import EnvironmentSpec
+Example:
+    from envport_bridges.trl import EnvironmentSpec
 
-spec = EnvironmentSpec("http://127.0.0.1:8000/environments/catch", split="train", num_tasks=256)
-trainer = GRPOTrainer(model=..., args=..., train_dataset=spec.train_dataset,
-                      environment_factory=spec.environment_factory, reward_funcs=spec.reward_funcs)
+    spec = EnvironmentSpec("http://127.0.0.1:8000/environments/catch", split="train", num_tasks=256)
+    trainer = GRPOTrainer(model=..., args=..., train_dataset=spec.train_dataset,
+                          environment_factory=spec.environment_factory, reward_funcs=spec.reward_funcs)
 """
 
 from typing import TYPE_CHECKING, Any

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import inspect
-import io
-import json
 from collections.abc import Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from envport.blocks import ContentBlock, text_of
-from envport.errors import MissingExtra
+from envport.blocks import ContentBlock
+from envport_bridges.chat import Shown, decoded_image, shown_content, unreadable_part
 
 __all__ = ["Shown", "ShownT", "placeholders_of", "show", "without_placeholders"]
-
-Shown: TypeAlias = str | list[dict[str, Any]]
-"""Text, or the content blocks that TRL passes to a vision model."""
 
 ShownT = TypeVar("ShownT", str, Shown)
 
 
 def show(content: Sequence[ContentBlock], structured: dict[str, Any] | None = None) -> Shown:
-    """What the model gets to see.
-
-    Text stays text; several blocks are joined by newlines. With an image in it, the result is a list of blocks as TRL
-    takes them, the images as PIL images. Structured data is shown as the text that came with it, as MCP clients do.
+    """What the model gets to see, with images as PIL images; see `envport_bridges.chat.shown_content`.
 
     Args:
         content: MCP content blocks.
@@ -34,11 +24,7 @@ def show(content: Sequence[ContentBlock], structured: dict[str, Any] | None = No
     Raises:
         MissingExtra: There is an image, and Pillow is not installed.
     """
-    if not content and structured is not None:
-        return json.dumps(structured, ensure_ascii=False)
-    if not any(block.get("type") == "image" for block in content):
-        return "\n".join(text_of(block) for block in content)
-    return [_image(block) if block.get("type") == "image" else _text_block(block) for block in content]
+    return shown_content(content, structured, _image)
 
 
 def placeholders_of(processing_class: Any) -> tuple[str, ...]:
@@ -82,18 +68,6 @@ def without_placeholders(shown: ShownT, placeholders: Sequence[str]) -> ShownT:
     return broken
 
 
-def _text_block(block: ContentBlock) -> dict[str, Any]:
-    return {"type": "text", "text": text_of(block)}
-
-
 def _image(block: ContentBlock) -> dict[str, Any]:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingExtra("an environment that shows images", "images") from None
-    try:
-        image = Image.open(io.BytesIO(base64.b64decode(block["data"])))
-        image.load()
-    except (OSError, binascii.Error, KeyError):
-        return {"type": "text", "text": f"[unreadable image: {block.get('mimeType')}]"}
-    return {"type": "image", "image": image}
+    image = decoded_image(block)
+    return {"type": "image", "image": image} if image is not None else unreadable_part(block)

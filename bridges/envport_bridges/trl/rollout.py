@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from trl import chat_template_utils
 
+from envport_bridges.chat import failure_text
 from envport_bridges.trl.classes import tools_of
 from envport_bridges.trl.factory import EnvironmentFactory
 from envport_bridges.trl.figures import log_figures
@@ -213,11 +214,11 @@ def _submit(one: _Rollout, function: dict[str, Any]) -> Future[Shown] | str:
 
 def _result(one: _Rollout, future: Future[Shown] | str) -> tuple[Shown, bool]:
     if isinstance(future, str):
-        return str({"error": future}), True
+        return failure_text(future), True
     try:
         shown = play_of(one.environment).wait(future)
     except Exception as error:
-        return str({"error": str(error)}), True
+        return failure_text(str(error)), True
     return shown, False
 
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from envport.errors import ConfigurationError
 from envport.types import Choice, EnvironmentInfo, Task, text_prompt
+from envport_bridges.chat import task_message
 
 __all__ = ["RESERVED", "choice_of", "dataset_of", "metadata_of", "plain_columns", "row_of", "same_episode", "seed_of"]
 
@@ -63,10 +64,7 @@ def row_of(
         index: The task's index.
         task: The task.
     """
-    prompt = text_prompt(task, info.instructions)
-    # TRL joins the first observation to the prompt as it is.
-    content = f"{prompt}\n\n" if prompt else ""
-    row: dict[str, Any] = {"prompt": [{"role": "user", "content": content}], "seed": seed}
+    row: dict[str, Any] = {"prompt": [task_message(text_prompt(task, info.instructions))], "seed": seed}
     if task is not None:
         row |= {"split": split, "task_index": index, "task_id": task.id}
         row |= {_column(key): value for key, value in task.metadata.items()}

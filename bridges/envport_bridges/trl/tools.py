@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from envport_bridges.chat import function_schema
 from envport_bridges.safe_names import SafeNames
 from envport_bridges.trl.annotations import Annotated, annotate
 from envport_bridges.trl.arguments import ArgumentSchema
@@ -54,16 +55,16 @@ class ListedTool:
             listed: The tool exactly as MCP's `tools/list` shows it.
             identifier: Its attribute name.
         """
-        schema = cast("dict[str, Any]", listed.get("inputSchema") or {"type": "object", "properties": {}})
+        shown = function_schema(listed)
+        schema: dict[str, Any] = shown["function"]["parameters"]
         properties = schema.get("properties")
         named = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
         parameters = SafeNames.of(named, prefix="arg_", reserved=("self",))
-        description = str(listed.get("description") or "")
-        function = {"name": listed["name"], "description": description, "parameters": _Verbatim(schema)}
+        description: str = shown["function"]["description"]
         return cls(
             name=str(listed["name"]),
             identifier=identifier,
-            function={"type": "function", "function": function},
+            function={**shown, "function": {**shown["function"], "parameters": _Verbatim(schema)}},
             arguments=ArgumentSchema(schema),
             parameters=parameters,
             annotated=annotate(description, schema, parameters),

@@ -74,6 +74,9 @@ _COMMANDS = {
 }
 
 
+_EPISODES = "episodes"
+"""A group of commands of its own."""
+
 _GROUP = "envport.commands"
 """Entry point group for commands of other packages. The command line itself imports no bridge."""
 
@@ -88,15 +91,20 @@ def _register(arguments: list[str]) -> None:
     called = arguments[0] if arguments else ""
     if called in _VERSION:
         called = "version"
+    if called == _EPISODES:
+        _add_episodes(arguments[1:])
+        return
     if called in _COMMANDS:
         _add(called)
         return
-    contributed = {point.name: point for point in entry_points(group=_GROUP) if point.name not in _COMMANDS}
+    own = {*_COMMANDS, _EPISODES}
+    contributed = {point.name: point for point in entry_points(group=_GROUP) if point.name not in own}
     if called in contributed:
         _contribute(contributed[called])
         return
     for name in _COMMANDS:
         _add(name)
+    _add_episodes(arguments[1:])
     for point in contributed.values():
         _contribute(point)
 
@@ -105,6 +113,12 @@ def _add(name: str) -> None:
     where, panel = _COMMANDS[name]
     module, _, function = where.partition(":")
     app.command(name, rich_help_panel=panel)(getattr(import_module(module), function))
+
+
+def _add_episodes(arguments: list[str]) -> None:
+    from envport.cli.episodes import episodes_group
+
+    app.add_typer(episodes_group(arguments), name=_EPISODES, rich_help_panel=_PLAY)
 
 
 def _contribute(point: EntryPoint) -> None:

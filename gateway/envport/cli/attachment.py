@@ -11,7 +11,7 @@ from typing import Any
 
 from envport.cli import console
 from envport.client.addresses import EnvironmentAddress
-from envport.client.attaching import TOKEN_VARIABLE, authorization, claude_code
+from envport.client.attaching import TOKEN_VARIABLE, claude_code, mcp_settings
 from envport.references import from_anywhere
 
 __all__ = ["TOKEN_VARIABLE", "Attachment", "envport_command", "with_own_pip"]
@@ -61,13 +61,9 @@ class Attachment:
     @property
     def settings(self) -> dict[str, Any]:
         """The `mcpServers` settings that most clients read."""
-        server: dict[str, Any]
-        if self.url is None:
-            server = {"type": "stdio", "command": self.process[0], "args": list(self.process[1:])}
-        else:
-            server = {"type": "http", "url": self.url}
-            if headers := authorization(self.token):
-                server["headers"] = headers
+        if self.url is not None:
+            return mcp_settings(self.name, self.url, self.token)
+        server = {"type": "stdio", "command": self.process[0], "args": list(self.process[1:])}
         return {"mcpServers": {self.name: server}}
 
     def show(self) -> None:

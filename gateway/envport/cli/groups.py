@@ -1,6 +1,6 @@
 """Options of a command as frozen data classes, one for each panel of its help.
 
-This is the one module of the command line that commands of other packages may import.
+Beside `stored`, this is the one module of the command line that commands of other packages may import.
 """
 
 from __future__ import annotations

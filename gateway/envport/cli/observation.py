@@ -6,6 +6,7 @@ import base64
 import binascii
 import mimetypes
 import tempfile
+from collections.abc import Callable
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -19,9 +20,15 @@ __all__ = ["ObservationPrinter"]
 
 
 class ObservationPrinter:
-    """Prints observations. Saves images and sounds to a folder, which is created when it is first needed."""
+    """Prints observations.
 
-    def __init__(self) -> None:
+    Args:
+        keep: Keeps the content of an image or sound of a MIME type, and returns what to print in its place. If not
+            given, it is saved to a temporary folder, which is created when it is first needed.
+    """
+
+    def __init__(self, keep: Callable[[bytes, str], str] | None = None) -> None:
+        self._keep = keep or self._save
         self._numbers = count(1)
 
     @cached_property
@@ -38,7 +45,7 @@ class ObservationPrinter:
         if kind == "text":
             console.line(str(block.get("text", "")), style)
         elif kind in ("image", "audio"):
-            console.line(f"[{kind}: {self._save(block.get('data'), block.get('mimeType'))}]", "cyan")
+            console.line(f"[{kind}: {self._kept(block.get('data'), block.get('mimeType'))}]", "cyan")
         elif kind == "resource_link":
             console.line(f"[resource: {block.get('uri')}]", "cyan")
         elif kind == "resource":
@@ -50,15 +57,18 @@ class ObservationPrinter:
         if "text" in resource:
             console.line(str(resource["text"]), style)
         else:
-            saved = self._save(resource.get("blob"), resource.get("mimeType"))
+            saved = self._kept(resource.get("blob"), resource.get("mimeType"))
             console.line(f"[resource {resource.get('uri')}: {saved}]", "cyan")
 
-    def _save(self, data: Any, mime_type: Any) -> str:
+    def _kept(self, data: Any, mime_type: Any) -> str:
         try:
             content = base64.b64decode(str(data), validate=True)
         except (binascii.Error, ValueError):
             return "not readable"
-        suffix = mimetypes.guess_extension(str(mime_type)) or ".bin"
+        return self._keep(content, str(mime_type))
+
+    def _save(self, content: bytes, mime_type: str) -> str:
+        suffix = mimetypes.guess_extension(mime_type) or ".bin"
         path = self._folder / f"{next(self._numbers)}{suffix}"
         path.write_bytes(content)
         return str(path)

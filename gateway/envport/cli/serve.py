@@ -126,6 +126,9 @@ def _greet(service: Service, unloadable: list[Unloadable], log_format: LogFormat
     console.command(*Attachment.to(url, name, with_token=secured).claude_code)
     console.heading("Play by hand, in another terminal:")
     console.command(program, "play", name, "--url", url)
+    if service.settings.page():
+        console.heading("Look at environments and episodes, and play, in a browser:")
+        console.line(f"  {url}/", "cyan")
     console.heading("Open episodes from a program:")
     console.line(f"  {url}/docs", "cyan")
     if service.settings.root_surface == "ors":

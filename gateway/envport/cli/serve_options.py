@@ -57,8 +57,17 @@ class AddressOptions(OptionGroup):
 
 @dataclass(frozen=True)
 class SurfaceOptions(OptionGroup):
-    """Which further protocol is spoken at the root."""
+    """Whether there is a page for people, and which further protocol is spoken at the root."""
 
+    ui: Annotated[
+        bool | None,
+        typer.Option(
+            "--ui/--no-ui",
+            help="Show browsers a page at /, to look at environments and episodes and to play. By default, if only "
+            "this machine can reach the gateway and the extra ui is installed.",
+            show_default=False,
+        ),
+    ] = Settings.ui
     ors: Annotated[
         bool,
         typer.Option(
@@ -109,7 +118,7 @@ class AccessOptions(OptionGroup):
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="TOML file with a [[tokens]] table for each token: name, scopes (control, play, metrics), and "
+            help="TOML file with a [[tokens]] table for each token: name, scopes (control, play, read, metrics), and "
             "token or sha256. "
             "A single token can come from ENVPORT_TOKEN instead.".replace("[", r"\["),
         ),
@@ -349,6 +358,7 @@ def settings_of(
         sdk_only=authors.sdk_only,
         store=StoreSettings(store.store, Retention(store.keep_days, store.keep_gib), store.resume_episodes),
         root_surface=surfaces.root_surface,
+        ui=surfaces.ui,
     )
 
 

@@ -11,7 +11,7 @@ from envport.episodes.forms import ForkFields, OpenFields, TaskFields, call_id_o
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
-from envport.episodes.recorded import RecordedEpisodes, stored_trajectory
+from envport.episodes.recorded import RecordedEpisodes
 from envport.episodes.requests import EpisodeStart, OpenRequest, resolve
 from envport.episodes.table import Episodes
 from envport.episodes.watched import EpisodeObserver, Unobserved, WatchedTable
@@ -39,7 +39,6 @@ __all__ = [
     "call_id_of",
     "environment_info",
     "resolve",
-    "stored_trajectory",
     "task_page",
     "told_of_fields",
     "tool_error",

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from envport.episodes.base import EpisodeTable
 from envport.errors import UnknownEpisode
-from envport.trajectories import Archive, EpisodeFilter, StoredEpisode
-from envport.types import EpisodeInfo, StepRecord, Trajectory
+from envport.trajectories import Archive, EpisodeFilter, read_recorded
+from envport.types import EpisodeInfo, Trajectory
 
-__all__ = ["RecordedEpisodes", "stored_trajectory"]
+__all__ = ["RecordedEpisodes"]
 
 
 class RecordedEpisodes:
@@ -66,37 +66,4 @@ class RecordedEpisodes:
         except UnknownEpisode:
             if self._archive is None:
                 raise
-        return await stored_trajectory(self._archive, handle, principal)
-
-
-async def stored_trajectory(archive: Archive, handle: str, principal: str | None = None) -> Trajectory:
-    """The trajectory of a stored episode.
-
-    Args:
-        archive: The store.
-        handle: The episode.
-        principal: Who has to own it.
-
-    Raises:
-        UnknownEpisode: The store does not have it, or another principal owns it.
-        StoreUnavailable: The store cannot be read now.
-    """
-    episode = await archive.episode(handle, principal)
-    steps = await archive.steps(handle, principal)
-    return Trajectory(
-        episode=episode.info.model_copy(update={"rewards": _rewards(episode, steps)}),
-        environment_version=episode.environment_version,
-        fingerprint=episode.info.fingerprint,
-        first_observation=episode.first_observation,
-        steps=steps,
-    )
-
-
-def _rewards(episode: StoredEpisode, steps: list[StepRecord]) -> list[float | None]:
-    """The reward of each call that reached the environment, and the score as the last."""
-    played = [step.reward for step in steps if step.error not in _UNPLAYED]
-    return [*played, episode.info.score] if episode.info.score is not None else played
-
-
-# Calls that did not reach the environment.
-_UNPLAYED = frozenset({"invalid_arguments", "episode_failed", "unreadable"})
+        return (await read_recorded(self._archive, handle, principal)).trajectory

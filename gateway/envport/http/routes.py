@@ -156,8 +156,6 @@ _NOT_READY: dict[str, Any] = {
 _UNKNOWN_EPISODE = refusals(UnknownEpisode)
 # In a cluster, the machine of an episode may be lost.
 _EPISODE = refusals(UnknownEpisode, EpisodeFailed, Resuming)
-# One that only the trajectory store remembers.
-_RECORDED = refusals(UnknownEpisode, EpisodeFailed, StoreUnavailable)
 
 
 @router.get("/environments", tags=["environments"])
@@ -229,7 +227,7 @@ async def list_episodes(
     return await plane.recorded.list_episodes(caller.name, labels, limit)
 
 
-@router.get("/episodes/{episode_id}", tags=["episodes"], responses=_RECORDED)
+@router.get("/episodes/{episode_id}", tags=["episodes"], responses=refusals(UnknownEpisode, StoreUnavailable))
 async def get_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
     """The state of an episode: status, outcome, steps, rewards, timing."""
     return await plane.recorded.info(episode_id, caller.name)
@@ -299,7 +297,11 @@ async def close_episode(episode_id: str, plane: Plane, caller: CallingPrincipal)
     return await plane.table.close(episode_id, caller.name)
 
 
-@router.get("/episodes/{episode_id}/trajectory", tags=["episodes"], responses=_RECORDED)
+@router.get(
+    "/episodes/{episode_id}/trajectory",
+    tags=["episodes"],
+    responses=refusals(UnknownEpisode, EpisodeFailed, StoreUnavailable),
+)
 async def get_trajectory(episode_id: str, plane: Plane, caller: CallingPrincipal) -> Trajectory:
     """The trajectory of an episode: its first observation and its recorded calls."""
     return await plane.recorded.trajectory(episode_id, caller.name)

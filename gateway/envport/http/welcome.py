@@ -84,6 +84,10 @@ def welcome(
     for what, key in (("Control plane (OpenAPI)", "docs"), ("Environments, with their tools", "environments")):
         lines.append(f'<li>{what}: <a href="{escape(links[key])}">{escape(links[key])}</a></li>')
     lines.append("</ul>")
+    lines.append(
+        "<p>This is the plain page. To play here and to look at episodes, install the extra <code>ui</code> "
+        "(<code>pip install 'envport[ui]'</code>) and start the gateway with <code>envport serve --ui</code>.</p>"
+    )
     return _page(lines, 200, {})
 
 

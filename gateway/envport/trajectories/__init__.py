@@ -3,6 +3,7 @@
 from envport.trajectories.archive import Archive, EpisodeFilter, EpisodePage, Period, Provenance, StoredEpisode
 from envport.trajectories.lines import recorded_form
 from envport.trajectories.memory import MemoryTrajectories
+from envport.trajectories.recorded import RecordedEpisode, read_recorded
 from envport.trajectories.retention import Retention
 from envport.trajectories.store import EpisodeSnapshot, ResumePoint, Totals, TrajectoryStore
 
@@ -14,10 +15,12 @@ __all__ = [
     "MemoryTrajectories",
     "Period",
     "Provenance",
+    "RecordedEpisode",
     "ResumePoint",
     "Retention",
     "StoredEpisode",
     "Totals",
     "TrajectoryStore",
+    "read_recorded",
     "recorded_form",
 ]

@@ -32,6 +32,7 @@ _CONNECT_SECONDS = 10
 # Another gateway on the same file may be writing.
 _BUSY_SECONDS = 30
 _READERS = 4
+_CHECKPOINT_PAGES = 8_000
 _WRITES = {"envport_writes": True}
 
 
@@ -175,6 +176,8 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
     cursor.execute("PRAGMA journal_mode = WAL")
     # A commit then survives the death of the process, and an error of the machine costs the latest ones.
     cursor.execute("PRAGMA synchronous = NORMAL")
+    # Each checkpoint waits for the disk.
+    cursor.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
     cursor.close()
     # SQLAlchemy then begins the transactions, and the tables are made in one.
     connection.isolation_level = None

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, delete, insert, select
 
@@ -46,6 +46,16 @@ class DatabaseArchive:
         self._flush = flush
         self._own = own
         self._changes = changes or Changes()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections to the database."""
+        self._database.close()
 
     async def find(self, wanted: EpisodeFilter, limit: int = 100, after: str | None = None) -> EpisodePage:
         """The episodes that a filter lets through, the newest first."""
@@ -92,6 +102,9 @@ class DatabaseArchive:
     async def changes(self) -> AsyncGenerator[AsyncIterator[frozenset[str]]]:
         """Watch for changes: yields the handles of episodes of which something was recorded since the last time."""
         async with self._changes.watch() as changed:
+            if self._flush is not None:
+                # What was recorded while nobody watched would be told of late.
+                await self._flush()
             polling = asyncio.create_task(self._poll())
             try:
                 yield changed
@@ -120,7 +133,7 @@ def _others(connection: Connection, own: str) -> list[tuple[str, tuple[Any, ...]
     """The live episodes of other gateways, and what they have come to."""
     it = episodes.c
     query = select(it.handle, it.id, it.steps, it.errors).where(it.gateway != own, it.ended_at.is_(None))
-    return [(handle, tuple(state)) for handle, *state in connection.execute(query).tuples()]
+    return [(handle, tuple(state)) for handle, *state in connection.execute(query)]
 
 
 def _attach(connection: Connection, handle: str, kind: str, body: str, principal: str | None) -> None:

@@ -143,7 +143,9 @@ def _main() -> None:
     # Another gateway may have drained the journal of a gateway that is gone, and deleted it.
     with suppress(FileNotFoundError):
         if first:
-            _Work(DrainTask(**json.loads(first[0])), given).run(first[1:])
+            task = DrainTask(**json.loads(first[0]))
+            os.nice(task.niceness)
+            _Work(task, given).run(first[1:])
 
 
 if __name__ == "__main__":

@@ -81,7 +81,9 @@ class Journal:
         Raises:
             StoreUnavailable: There is none.
         """
-        self._segment.reserve(min(self.end[1] + _LOW_BYTES, self._segment.size))
+        wanted = self.end[1] + _LOW_BYTES
+        if wanted > self._segment.reserved:
+            self._segment.reserve(min(wanted, self._segment.size))
 
     def write(self, line: bytes) -> None:
         """Write a line, which ends with a line break.
@@ -97,7 +99,8 @@ class Journal:
             self._segment.close(offset)
             self._segment, self.end = segment, (number + 1, 0)
             number, offset, after = number + 1, 0, len(line)
-        self._segment.reserve(after)
+        if after > self._segment.reserved:
+            self._segment.reserve(after)
         self._segment.map[offset:after] = line
         self.end = (number, after)
 
@@ -121,6 +124,10 @@ class _Segment:
         number: Number of the segment.
         size: Its size in bytes.
 
+    Attributes:
+        map: Its content.
+        reserved: Up to which offset there is room on the disk.
+
     Raises:
         StoreUnavailable: There is no room for it.
     """
@@ -128,7 +135,7 @@ class _Segment:
     def __init__(self, path: Path, number: int, size: int):
         self.size = size
         self._path = path
-        self._reserved = 0
+        self.reserved = 0
         try:
             self._file = os.open(_segment(path, number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             os.ftruncate(self._file, size)
@@ -142,15 +149,15 @@ class _Segment:
         Raises:
             StoreUnavailable: There is none. To write all the same would end the process.
         """
-        if least <= self._reserved:
+        if least <= self.reserved:
             return
         wanted = min(least + _RESERVE_BYTES, self.size)
         try:
             if sys.platform != "darwin":
-                os.posix_fallocate(self._file, self._reserved, wanted - self._reserved)
+                os.posix_fallocate(self._file, self.reserved, wanted - self.reserved)
         except OSError as error:
             raise _unavailable(self._path, error) from None
-        self._reserved = wanted
+        self.reserved = wanted
 
     def close(self, end: int) -> None:
         """Stop writing, and give back what was not used."""

@@ -78,8 +78,9 @@ def call_line(key: int, record: StepRecord, totals: Totals) -> bytes:
     """
     steps, errors, reward, seconds = totals
     said = "" if reward is None else repr(float(reward))
-    head = f"s\t{key}\t{record.index}\t{steps}\t{errors}\t{said}\t{seconds!r}\t{int(_has_blobs(record.observation))}\t"
-    return b"%b%b\n" % (head.encode("ascii"), json_line(record))
+    blobs = "1" if _has_blobs(record.observation) else "0"
+    head = f"s\t{key}\t{record.index}\t{steps}\t{errors}\t{said}\t{seconds:.6f}\t{blobs}\t"
+    return head.encode("ascii") + json_line(record) + b"\n"
 
 
 def point_line(key: int, point: ResumePoint) -> bytes:
@@ -137,7 +138,10 @@ def parse_call(line: bytes) -> CallLine:
 
 
 def _has_blobs(observation: Observation) -> bool:
-    return any(block["type"] in _WITH_BLOBS for block in observation.content)
+    for block in observation.content:  # noqa: SIM110 - a call has mostly one, and a generator would cost more
+        if block["type"] in _WITH_BLOBS:
+            return True
+    return False
 
 
 def _info_of(snapshot: EpisodeSnapshot) -> dict[str, Any]:

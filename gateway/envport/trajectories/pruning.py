@@ -52,8 +52,7 @@ def prune(database: Database, retention: Retention) -> int:
         with database.write() as connection:
             connection.execute(delete(gateways).where(gateways.c.seen_at < time.time() - _GATEWAY_SECONDS))
         if database.is_sqlite:
-            with database.engine.connect() as connection:
-                connection.exec_driver_sql("PRAGMA incremental_vacuum")
+            _give_back(database)
     return deleted
 
 
@@ -76,7 +75,7 @@ def _outdated(connection: Connection, retention: Retention) -> list[int]:
         return []
     found: list[int] = []
     sizes = select(it.id, it.bytes).where(it.ended_at.is_not(None)).order_by(it.id).limit(_AT_ONCE)
-    for key, size in connection.execute(sizes).tuples():
+    for key, size in connection.execute(sizes):
         found.append(key)
         too_many -= size
         if too_many <= 0:
@@ -102,3 +101,13 @@ def _delete(connection: Connection, keys: list[int]) -> None:
                 ~exists().where(episode_blobs.c.digest == blobs.c.digest),
             )
         )
+
+
+def _give_back(database: Database) -> None:
+    """Give the room in an SQLite file that is not used any more back to the disk."""
+    connection = database.engine.raw_connection()
+    try:
+        # Each step of the statement frees a page. Only a script is stepped to its end.
+        connection.cursor().executescript("PRAGMA incremental_vacuum")
+    finally:
+        connection.close()

@@ -33,7 +33,7 @@ __all__ = ["DatabaseTrajectories", "open_archive"]
 
 logger = logging.getLogger(__name__)
 
-_FLUSH_SECONDS = 5.0
+_FLUSH_SECONDS = 30.0
 # A database that is restarted is back within a minute.
 _COMMIT_SECONDS = 90.0
 _KEEPING_SECONDS = 60.0
@@ -83,9 +83,7 @@ class DatabaseTrajectories:
         except OSError as error:
             self._database.close()
             raise ConfigurationError(f"{self._journals} cannot hold journals: {error.strerror}") from None
-        self._drainer = Drainer(
-            self._journal, str(self._database.folder or where), self._changes.publish, at_once=in_database
-        )
+        self._drainer = Drainer(self._journal, str(self._database.folder or where), self._changes, at_once=in_database)
         self._archive = DatabaseArchive(self._database, self._flush, self._journal.name, self._changes)
         self.archive: Archive | None = self._archive
         self._keys: dict[str, int] = {}
@@ -195,7 +193,7 @@ class DatabaseTrajectories:
     async def _recorded(self) -> None:
         self._drainer.wake()
         if not self.at_once:
-            await self._drainer.flush(_COMMIT_SECONDS)
+            await self._drainer.flush(_COMMIT_SECONDS, retry=True)
 
     async def _flush(self) -> None:
         await self._drainer.flush(_FLUSH_SECONDS)

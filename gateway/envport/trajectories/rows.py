@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sqlalchemy import BindParameter, Connection, Table, bindparam, case, delete, func, update
+from sqlalchemy import ColumnElement, Connection, Double, Table, bindparam, case, delete, func, update
+from sqlalchemy import cast as cast_sql
 from sqlalchemy.dialects import postgresql, sqlite
 
 from envport.trajectories.lines import parse_call, parse_point
@@ -35,7 +36,8 @@ logger = logging.getLogger(__name__)
 BLOB = "envport/blob"
 """Key of a content block in the database: digest of the data that is in `blobs`."""
 
-_TOTAL_REWARD: BindParameter[float | None] = bindparam("total_reward")
+# PostgreSQL has to be told the type of a parameter in a CASE.
+_TOTAL_REWARD: ColumnElement[Any] = cast_sql(bindparam("total_reward"), Double)
 _TOTALS = (
     update(episodes)
     .where(episodes.c.id == bindparam("key"))
@@ -62,7 +64,7 @@ _EARLIER_RUN = (
     update(episodes).where(episodes.c.handle == bindparam("of"), episodes.c.id < bindparam("key")).values(latest=False)
 )
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 
 
 @dataclass
@@ -82,13 +84,13 @@ class Batch:
     touched: set[int] = field(default_factory=set[int])
     opened: dict[int, str] = field(default_factory=dict[int, str])
     ended: set[int] = field(default_factory=set[int])
-    _rows: dict[Table, list[Row]] = field(default_factory=dict[Table, list[Row]])
+    _rows: dict[Table, list[_Row]] = field(default_factory=dict[Table, list[_Row]])
     _totals: dict[int, Totals] = field(default_factory=dict[int, Totals])
     _bytes: Counter[int] = field(default_factory=Counter[int])
-    _ends: list[Row] = field(default_factory=list[Row])
-    _outcomes: list[Row] = field(default_factory=list[Row])
-    _earlier: list[Row] = field(default_factory=list[Row])
-    _points: dict[int, Row] = field(default_factory=dict[int, Row])
+    _ends: list[_Row] = field(default_factory=list[_Row])
+    _outcomes: list[_Row] = field(default_factory=list[_Row])
+    _earlier: list[_Row] = field(default_factory=list[_Row])
+    _points: dict[int, _Row] = field(default_factory=dict[int, _Row])
 
     def add(self, lines: Sequence[bytes]) -> None:
         """Add lines. One that cannot be read is logged and left out."""
@@ -199,7 +201,7 @@ class Batch:
         self._ends.append({"key": key, **{f"new_{name}": it for name, it in outcome_fields(said["info"]).items()}})
         self._outcomes.append({"key": key, "new_outcome": json.dumps(said["info"]["outcome"], ensure_ascii=False)})
 
-    def _insert(self, table: Table, row: Row) -> None:
+    def _insert(self, table: Table, row: _Row) -> None:
         self._rows.setdefault(table, []).append(row)
 
     def _body(self, key: int, said: dict[str, Any]) -> str:
@@ -255,7 +257,7 @@ def mark_seen(connection: Connection, gateway: str) -> None:
     connection.execute(update(gateways).where(gateways.c.name == gateway).values(seen_at=now))
 
 
-def outcome_fields(info: dict[str, Any]) -> Row:
+def outcome_fields(info: dict[str, Any]) -> _Row:
     """The columns that change when an episode ends.
 
     Args:
