@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import resumed_environments
+from command_line import envport_here
 from harness import Raw, RunningGateway, running
 from resumed_environments import rolled
 
 from envport import Client
 from envport.access import Access, Principal
 from envport.checker import check_environment
-from envport.cli.episode_fork import fork
 from envport.definition import EnvironmentDefinition
 from envport.episodes import Limits
 from envport.errors import AtCapacity, EpisodeFailed, InvalidRequest, UnknownEpisode
@@ -202,17 +202,15 @@ def test_a_copy_is_its_owners_and_within_the_limits() -> None:
             mine.fork(copy.episode_id)
 
 
-def test_the_command_opens_a_copy(
-    gateway: RunningGateway, control: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_opens_a_copy(gateway: RunningGateway, control: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ENVPORT_TOKEN", raising=False)
     root = control.open("walk", seed=3)
     seen = call(root, "step", by=1)
-    fork(root.episode_id, url=gateway.url, as_json=True)
-    copy = OpenedEpisode.model_validate_json(capsys.readouterr().out)
+    printed = envport_here("episodes", "fork", root.episode_id, "--url", gateway.url, "--json").stdout
+    copy = OpenedEpisode.model_validate_json(printed)
     assert copy.observation.text == seen[0]
-    fork(root.episode_id, 0, token_for_agent=True, url=gateway.url)
-    shown = capsys.readouterr().out
+    again = ("episodes", "fork", root.episode_id, "--step", "0", "--token-for-agent", "--url", gateway.url)
+    shown = envport_here(*again).stdout
     (token,) = re.findall(r"^token +(epk_\S+)$", shown, flags=re.MULTILINE)
     assert f"Bearer {token}" in shown.replace("\\", "")
 
