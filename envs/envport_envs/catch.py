@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -47,6 +48,7 @@ class CatchEnvironment(Environment):
             the paddle, which even the smallest model can learn from. Images need the extra `images`.
     """
 
+    deterministic = True
     reward_ceiling = 1.0
     stalling = "as in the literature, a game that is not played to its end earns 0: count it as lost where that matters"
 
@@ -88,6 +90,14 @@ class CatchEnvironment(Environment):
         self._ball = _column(start, "ball", self._columns, self.rng.randrange(self._columns))
         self._paddle = _column(start, "paddle", self._columns, self._columns // 2)
         return self._board()
+
+    def snapshot(self) -> bytes:
+        """Where the ball and the paddle are."""
+        return json.dumps([self._ball_row, self._ball, self._paddle]).encode()
+
+    def restore(self, snapshot: bytes) -> None:
+        """Put the ball and the paddle there."""
+        self._ball_row, self._ball, self._paddle = json.loads(snapshot)
 
     @tool(read_only=False, destructive=False, idempotent=False, open_world=False)
     def move(self, direction: Literal["left", "stay", "right"]) -> Step:

@@ -10,6 +10,8 @@ __all__ = ["EchoEnvironment"]
 class EchoEnvironment(Environment):
     """Says back what it is told. Made for trying out clients and for measuring."""
 
+    deterministic = True
+
     def reset(self, *, seed: int, task: Task | None) -> str:
         """Start an episode, which never ends by itself."""
         return "Say something."

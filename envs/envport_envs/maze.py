@@ -65,6 +65,7 @@ class MazeEnvironment(Environment):
             ways, and then the least used one, finds the exit.
     """
 
+    deterministic = True
     max_steps = 1000
 
     def __init__(

@@ -79,6 +79,7 @@ class ShowcaseEnvironment(Environment):
         faults: Whether the tool `crash` really crashes the environment.
     """
 
+    deterministic = True
     max_steps = 200
     stalling = "its rewards only show that a reward may be below 0"
 

@@ -43,6 +43,7 @@ class SudokuEnvironment(Environment):
         blanks: Empty cells; a puzzle has fewer if it would have several solutions otherwise.
     """
 
+    deterministic = True
     runtime = "thread"
     max_steps = 300
 

@@ -49,6 +49,7 @@ class WordleEnvironment(Environment):
         guesses: How many guesses there are, 1 to 20.
     """
 
+    deterministic = True
     runtime = "thread"
     max_steps = _MOST_CALLS
 

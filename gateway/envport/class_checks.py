@@ -35,6 +35,10 @@ def check_class(cls: type[Any], words: Mapping[str, Sequence[str]]) -> None:
         raise InvalidEnvironment(
             f"{cls.__qualname__}.max_episodes is {cls.max_episodes!r}; allowed: a whole number from 1, or None"
         )
+    deterministic: Any = cls.deterministic
+    # A property may compute it from the options.
+    if type(deterministic) is not bool and not hasattr(deterministic, "__get__"):
+        raise InvalidEnvironment(f"{cls.__qualname__}.deterministic is {deterministic!r}; allowed: True or False")
     _check_limits(cls)
     _check_runtime(cls)
     _check_sandbox(cls)

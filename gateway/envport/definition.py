@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -91,6 +92,11 @@ class EnvironmentDefinition:
         """SHA-256 of the source of the environment and of its scorer; `None` if it has no source."""
         return source_fingerprint(self.cls, *([self.scorer.function] if self.scorer is not None else []))
 
+    @cached_property
+    def options_fingerprint(self) -> str:
+        """SHA-256 of the options and the limits."""
+        return hashlib.sha256(to_json([dict(self.options), dict(self.limits)], fallback=repr)).hexdigest()
+
     @property
     def tools_vary(self) -> bool:
         """Whether tasks may have tools of their own."""
@@ -114,6 +120,16 @@ class EnvironmentDefinition:
         """Whether the final state of an episode is scored."""
         return self.scorer is not None or self.cls.score is not Environment.score
 
+    @property
+    def has_snapshots(self) -> bool:
+        """Whether the state of an episode can be copied."""
+        return self.cls.snapshot is not Environment.snapshot
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the same task, seed and calls give the same episode."""
+        return self.prototype.deterministic
+
     @cached_property
     def progress_tools(self) -> frozenset[str] | None:
         """The names of the tools that may report progress; `None` if any may, because tasks have tools of their own."""
@@ -128,6 +144,8 @@ class EnvironmentDefinition:
             "reset",
             "score",
             "final_state",
+            "snapshot",
+            "restore",
             "legal_calls",
             "close",
             *(tool.method for tool in self.tools.values()),

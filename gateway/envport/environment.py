@@ -41,6 +41,13 @@ RuntimeKind = Literal["inline", "thread", "process"]
 
 _TOOL_MARK = "__envport_tool__"
 
+_CALLED_BY_GATEWAY = {
+    "score": "at the end of an episode",
+    "final_state": "at the end of an episode",
+    "snapshot": "to copy the state of an episode",
+    "restore": "to put the state of an episode back",
+}
+
 
 class Progress(Protocol):
     """A tool calls this to report its progress. The gateway passes it to a parameter of this type."""
@@ -190,6 +197,9 @@ class Environment:
             measured. This and the next two are for `envport audit`.
         reward_ceiling: What perfect play earns; `None` if that is not known.
         stalling: Why a player that stops early may earn more than one that loses; `None` if it may not.
+        deterministic: Whether the same task, seed and calls give the same observations, rewards and end, in any process
+            and at any time. The gateway may then play the calls of an episode again, to fork it or to go on with it
+            after a restart. `envport check` finds a declaration that is wrong.
         runtime: How the environment is run, unless the gateway's settings override it: `inline` (cheap and never
             blocking, or async), `thread` (may block), or `process` (one process for each episode, for code that may use
             much CPU time, crash, hang or leak memory).
@@ -239,6 +249,7 @@ class Environment:
     reward_floor: float | None = None
     reward_ceiling: float | None = None
     stalling: str | None = None
+    deterministic: bool = False
     runtime: ClassVar[RuntimeKind] = "inline"
     sandbox: ClassVar[bool] = False
     remote_tasks: ClassVar[bool] = False
@@ -265,12 +276,14 @@ class Environment:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         check_class(cls, {"reward": ("sum", "last"), "runtime": get_args(RuntimeKind)})
-        for method in ("score", "final_state"):
+        for method, when in _CALLED_BY_GATEWAY.items():
             if tool_hints(getattr(cls, method)) is not None:
                 raise InvalidEnvironment(
-                    f"{cls.__qualname__}.{method} is a tool, but the gateway calls {method}() at the end of an "
-                    f'episode: give the method another name, and the tool its name: @tool(name="{method}")'
+                    f"{cls.__qualname__}.{method} is a tool, but the gateway calls {method}() {when}: give the method "
+                    f'another name, and the tool its name: @tool(name="{method}")'
                 )
+        if (cls.snapshot is Environment.snapshot) != (cls.restore is Environment.restore):
+            raise InvalidEnvironment(f"{cls.__qualname__} has only one of snapshot() and restore(): it needs both")
 
     def reset(self, *, seed: int, task: Task | None) -> Any:
         """Start the episode and return the first observation. May be async.
@@ -311,6 +324,27 @@ class Environment:
             Plain data that can be written as JSON.
         """
         return None
+
+    def snapshot(self) -> Any:
+        """The state of the episode, for `restore`. Optional; both or neither. May be async.
+
+        Called between two calls of tools, and must change nothing. The state of `self.rng` is kept beside it.
+
+        Returns:
+            `bytes`, in any form. It may be stored, and read by another process with the same version of the
+            environment.
+        """
+        raise NotImplementedError
+
+    def restore(self, snapshot: bytes) -> Any:
+        """Put a state back, so that the episode goes on as it would have from there. May be async.
+
+        Called on a new instance, after a `reset` with the same seed and task. What it returns is ignored.
+
+        Args:
+            snapshot: What `snapshot` returned, on another instance and perhaps in another process.
+        """
+        raise NotImplementedError
 
     def close(self) -> Any:
         """Release the episode's resources. Called once, also after a failed `reset`. May be async."""

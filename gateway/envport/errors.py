@@ -17,7 +17,8 @@
     │   ├── UnknownTool             the environment has no tool of that name
     │   ├── InvalidArguments        the tool's arguments break its schema
     │   ├── AtCapacity              no room now; says when to try again
-    │   │   └── Draining            the gateway is being stopped and refuses new episodes
+    │   │   ├── Draining            the gateway is being stopped and refuses new episodes
+    │   │   └── Resuming            the episode is being put back after a restart of the gateway
     │   ├── Unauthenticated         no valid token
     │   └── PermissionDenied        the token's scopes do not cover this
     ├── EpisodeFailed               a fault that is not the player's ended the episode; never a reward of zero
@@ -55,6 +56,7 @@ __all__ = [
     "MissingExtra",
     "PermissionDenied",
     "RequestError",
+    "Resuming",
     "StoreUnavailable",
     "ToolError",
     "Unauthenticated",
@@ -260,6 +262,26 @@ class Draining(AtCapacity):
     def __init__(self, message: str = "", retry_after: float = 5.0):
         super().__init__(
             message or "This gateway is being stopped and takes no new episodes. Try again in a while, or elsewhere.",
+            retry_after,
+            limit=self.code,
+        )
+
+
+class Resuming(AtCapacity):
+    """The episode is being put back after a restart of the gateway. The call was not played.
+
+    Args:
+        message: What is happening.
+        retry_after: Seconds to wait before trying again.
+    """
+
+    code = "resuming"
+
+    def __init__(self, message: str = "", retry_after: float = 1.0):
+        super().__init__(
+            message
+            or "The gateway was restarted, and this episode is being put back. This call was not played: send it again "
+            "in a while.",
             retry_after,
             limit=self.code,
         )

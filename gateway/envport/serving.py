@@ -34,6 +34,7 @@ from envport.runtimes.descriptors import allow_descriptors
 from envport.secrecy import hide_memory
 from envport.surfaces import SurfaceFactory, installed_surfaces
 from envport.trajectories import MemoryTrajectories, Retention, TrajectoryStore
+from envport.trajectories.token_secret import kept_secret
 from envport.types import MAX_BODY
 from envport.web import page_is_installed
 
@@ -83,10 +84,12 @@ class StoreSettings:
     Attributes:
         where: A folder, the URL of a PostgreSQL database, or `memory`. If not given, a new temporary folder.
         retention: How long ended episodes are kept.
+        resume: Whether episodes that are live when the gateway stops go on when it is started again.
     """
 
     where: str | None = None
     retention: Retention = field(default_factory=Retention)
+    resume: bool = False
 
     def open(self) -> TrajectoryStore:
         """Open the store.
@@ -94,12 +97,37 @@ class StoreSettings:
         Raises:
             ConfigurationError: It cannot be opened, or a newer version of envport wrote it.
         """
+        if self.resume and self.where in (None, MEMORY):
+            raise ConfigurationError(
+                "--resume-episodes needs --store with a folder or a database, in which the next gateway finds them"
+            )
         if self.where == MEMORY:
             return MemoryTrajectories()
         # Imported only here: SQLAlchemy takes a quarter of a second.
         from envport.trajectories.recorder import DatabaseTrajectories
 
-        return DatabaseTrajectories(self.where or mkdtemp(prefix="envport-"), retention=self.retention)
+        where = self.where or mkdtemp(prefix="envport-")
+        return DatabaseTrajectories(where, retention=self.retention, resumes=self.resume)
+
+    def secret(self, environ: Mapping[str, str]) -> Mapping[str, str]:
+        """The environment variables with the secret that signs the tokens of single episodes, if they are to go on.
+
+        It is kept beside a SQLite database, so that these tokens are valid after a restart.
+
+        Args:
+            environ: The process's environment variables.
+
+        Raises:
+            ConfigurationError: It can be kept nowhere, and is not given.
+        """
+        if not self.resume or self.where is None or "ENVPORT_SECRET" in environ:
+            return environ
+        if "://" in self.where:
+            raise ConfigurationError(
+                "--resume-episodes with PostgreSQL needs the variable ENVPORT_SECRET, the same after each restart: it "
+                "signs the tokens of single episodes"
+            )
+        return {**environ, "ENVPORT_SECRET": kept_secret(Path(self.where).expanduser())}
 
     def open_shared(self) -> DatabaseArchive | None:
         """Open the store to look up what the hosts of a cluster record; `None` if they keep the latest in memory.
@@ -259,8 +287,12 @@ class Service:
             table, secret = _join(settings.ray, environments, settings.limits, environ, store)
             # Replicas share the secret, because a client may present a token of one replica to another.
             access = settings.access({**environ, "ENVPORT_SECRET": secret})
+            if settings.store.resume:
+                raise ConfigurationError("--resume-episodes does nothing on a cluster: leave it out")
         self.settings = settings
         self.store = settings.store.open() if table is None else None
+        if table is None:
+            access = settings.access(settings.store.secret(environ))
         self.gateway = Gateway(
             environments,
             access=access,

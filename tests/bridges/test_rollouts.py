@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,10 +22,11 @@ from envport.errors import (
     EpisodeOver,
     GatewayUnreachable,
     InvalidArguments,
+    InvalidRequest,
     RequestError,
     UnknownTool,
 )
-from envport.registry import EnvironmentDefinition
+from envport.registry import EnvironmentDefinition, load
 from envport_bridges.rollouts import AsyncRollouts, Rollout, Rollouts, RolloutTarget
 from envport_bridges.rollouts.connection import _connections, connect
 
@@ -64,6 +66,33 @@ def test_a_refused_call_is_told_and_the_episode_goes_on(place: Place) -> None:
             rollout.call("fly", {})
         assert (rollout.outcome, rollout.rewards) == (None, ())
         assert text(rollout.call("guess", {"number": 3})) == "Right."
+
+
+@pytest.mark.parametrize("at_gateway", [False, True])
+def test_a_copy_goes_on_apart_with_the_rewards_so_far(at_gateway: bool) -> None:
+    with running(load("catch?rows=4")) if at_gateway else nullcontext() as gateway:
+        rollouts = Rollouts(f"{gateway.url}/environments/catch" if gateway is not None else "catch?rows=4")
+        with rollouts.open(seed=1) as rollout:
+            rollout.call("move", {"direction": "left"})
+            with pytest.raises(InvalidArguments):
+                rollout.call("move", {"direction": "up"})
+            seen = rollout.call("move", {"direction": "left"})
+            with rollout.fork() as now, rollout.fork(2) as before:
+                assert now.observation.text == text(seen)
+                assert (now.rewards, before.rewards) == ((0.0, 0.0), (0.0,))
+                last = [text(it.call("move", {"direction": "left"})) for it in (rollout, now, before)]
+                assert last[0] == last[1] != last[2] == text(seen)
+                assert (rollout.reward, before.outcome) == (now.reward, None)
+            if gateway is not None:
+                with pytest.raises(InvalidRequest, match="step is 9"):
+                    asyncio.run(async_fork(gateway.url))
+
+
+async def async_fork(url: str) -> None:
+    rollouts = await AsyncRollouts.connect(f"{url}/environments/catch")
+    async with await rollouts.open() as rollout, await rollout.fork() as copy:
+        assert copy.observation == rollout.observation
+        await rollout.fork(9)
 
 
 def test_the_tools_are_those_of_the_listing() -> None:

@@ -235,4 +235,4 @@ def test_every_option_of_serve_can_be_in_the_file(tmp_path: Path) -> None:
             lines.append(f"{field.name.replace('_', '-')} = {'[]' if value == () else written}")
     path = tmp_path / "envport.toml"
     path.write_text("[serve]\n" + "\n".join(lines))
-    assert len(_defaults(EnvironmentFile.read(path), SERVE_GROUPS)) == len(lines) == 19
+    assert len(_defaults(EnvironmentFile.read(path), SERVE_GROUPS)) == len(lines) == 20

@@ -58,6 +58,10 @@ class AsyncRollout(PlayedRollout):
         """Call a tool; see `Rollout.call`."""
         return await _in_loop(self._connection, self._player.call(tool, arguments))
 
+    async def fork(self, step: int | None = None) -> AsyncRollout:
+        """Open a copy of the episode; see `Rollout.fork`."""
+        return AsyncRollout(self._connection, await _in_loop(self._connection, self._player.fork(step)))
+
     async def finish(self) -> float | None:
         """End the episode, if it has not ended, and wait for its reward; see `Rollout.finish`."""
         return await _in_loop(self._connection, self._player.finish())

@@ -138,6 +138,17 @@ class EpisodeSource(Protocol):
         """
         ...
 
+    async def fork(self, episode: RolloutEpisode, step: int | None) -> RolloutEpisode:
+        """Open a copy of an episode, which begins with so many of its calls, or with all of them.
+
+        Raises:
+            InvalidRequest: There are fewer calls, or the episode cannot be copied there.
+            AtCapacity: There is no free capacity now.
+            GatewayUnreachable: There was no usable answer.
+            EpisodeFailed: The environment failed.
+        """
+        ...
+
     async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any]) -> CallReply:
         """Call a tool.
 

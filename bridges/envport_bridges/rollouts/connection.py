@@ -104,6 +104,16 @@ class Connection:
             self._hold(episode)
             return episode
 
+    async def fork(self, episode: RolloutEpisode, step: int | None) -> RolloutEpisode:
+        """Open a copy of an episode.
+
+        Raises:
+            EnvportError: It could not be opened.
+        """
+        copy = await self.source.fork(episode, step)
+        self._hold(copy)
+        return copy
+
     def _hold(self, episode: RolloutEpisode) -> None:
         self._held[episode.episode_id] = _Held(episode, self.now())
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from envport.episodes import Episodes, Found, Limits, OpenRequest, environment_info, task_page
+from envport.episodes import Episodes, Found, Limits, Opening, OpenRequest, environment_info, task_page
 from envport.errors import UnknownTask
 from envport.registry import EnvironmentDefinition, load
 from envport.types import Choice, EnvironmentInfo, EpisodeInfo, LegalCall, TaskPage
@@ -65,16 +65,11 @@ class LocalEpisodes:
         asked = OpenRequest(
             self._spec.name, _PRINCIPAL, choice, reward_in_meta=True, labels=labels, secrets=self._secrets
         )
-        opened = await self._episodes.open(asked)
-        return RolloutEpisode(
-            episode_id=opened.handle,
-            address=opened.handle,
-            prompt=opened.prompt,
-            observation=opened.observation,
-            seed=opened.seed,
-            fingerprint=opened.tools.fingerprint,
-            tools=opened.tools.listing if opened.spec.tools_vary else None,
-        )
+        return _rollout(await self._episodes.open(asked))
+
+    async def fork(self, episode: RolloutEpisode, step: int | None) -> RolloutEpisode:
+        """Open a copy of an episode."""
+        return _rollout(await self._episodes.fork(episode.episode_id, _PRINCIPAL, step))
 
     async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any]) -> CallReply:
         """Call a tool."""
@@ -110,3 +105,15 @@ class LocalEpisodes:
 
     def _found(self, episode: RolloutEpisode) -> Found:
         return self._episodes.find(episode.episode_id, _PRINCIPAL)
+
+
+def _rollout(opened: Opening) -> RolloutEpisode:
+    return RolloutEpisode(
+        episode_id=opened.handle,
+        address=opened.handle,
+        prompt=opened.prompt,
+        observation=opened.observation,
+        seed=opened.seed,
+        fingerprint=opened.tools.fingerprint,
+        tools=opened.tools.listing if opened.spec.tools_vary else None,
+    )

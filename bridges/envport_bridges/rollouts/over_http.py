@@ -11,7 +11,7 @@ from envport.client import calls
 from envport.client.addresses import EnvironmentAddress, episode_path, mcp_address
 from envport.client.calls import Call
 from envport.errors import GatewayUnreachable, MissingExtra
-from envport.types import Choice, EpisodeInfo, LegalCall
+from envport.types import Choice, EpisodeInfo, LegalCall, OpenedEpisode
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
 from envport_bridges.rollouts.wire import read_answer
 
@@ -61,18 +61,13 @@ class OverHttp:
     async def open(self, choice: Choice, labels: Mapping[str, str], name: str) -> RolloutEpisode:
         """Open an episode. One whose answer is lost expires."""
         secrets = dict(self._target.secrets)
-        opened = await self.control(
+        return await self._opened(
             calls.open_episode(self._name, choice, reward_in_meta=True, labels=labels, secrets=secrets)
         )
-        return RolloutEpisode(
-            episode_id=opened.episode_id,
-            address=self._address(opened.episode_id, opened.mcp_url),
-            prompt=opened.prompt,
-            observation=opened.observation,
-            seed=opened.seed,
-            fingerprint=opened.fingerprint,
-            tools=opened.tools,
-        )
+
+    async def fork(self, episode: RolloutEpisode, step: int | None) -> RolloutEpisode:
+        """Open a copy of an episode. One whose answer is lost expires."""
+        return await self._opened(calls.fork(episode.episode_id, step))
 
     async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any], call_id: str) -> CallReply:
         """Call a tool."""
@@ -116,6 +111,18 @@ class OverHttp:
         seconds = max(self._target.call_seconds, _CONTROL_SECONDS)
         status, _, body = await self._send(call.method, url, data, headers, seconds)
         return call.read(url, status, body)
+
+    async def _opened(self, call: Call[OpenedEpisode]) -> RolloutEpisode:
+        opened = await self.control(call)
+        return RolloutEpisode(
+            episode_id=opened.episode_id,
+            address=self._address(opened.episode_id, opened.mcp_url),
+            prompt=opened.prompt,
+            observation=opened.observation,
+            seed=opened.seed,
+            fingerprint=opened.fingerprint,
+            tools=opened.tools,
+        )
 
     def _address(self, episode_id: str, mcp_url: str) -> str:
         """Where an episode is played. Always at the target's own address, so that no other host gets the token."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from envport.errors import EpisodeFailed, EpisodeOver, GatewayUnreachable, UnknownEpisode
+from envport.errors import EpisodeFailed, EpisodeOver, GatewayUnreachable, InvalidArguments, UnknownEpisode
 from envport.types import Choice, EnvironmentInfo, Observation, Outcome
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
 from envport_bridges.rollouts.connection import Connection, connect
@@ -37,11 +37,21 @@ class RolloutPlayer:
         self.info = info
         self.episode = episode
         self.score = RolloutScore()
+        # How many rewards there were after each call; a refused one has none.
+        self._counted: list[int] = []
 
     @classmethod
     async def open(cls, connection: Connection, info: EnvironmentInfo, choice: Choice) -> RolloutPlayer:
         """Open an episode; see `Connection.open`."""
         return cls(connection, info, await connection.open(choice))
+
+    async def fork(self, step: int | None = None) -> RolloutPlayer:
+        """Open a copy of the episode; see `Rollout.fork`."""
+        copy = RolloutPlayer(self._connection, self.info, await self._connection.fork(self.episode, step))
+        copy._counted = self._counted[:step]
+        for reward in self.score.rewards[: copy._counted[-1] if copy._counted else 0]:
+            copy.score.count(reward, None)
+        return copy
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallReply:
         """Call a tool, and count its reward.
@@ -57,6 +67,9 @@ class RolloutPlayer:
         self._connection.used(self.episode)
         try:
             reply = await self._connection.source.call(self.episode, tool, arguments)
+        except InvalidArguments:
+            self._counted.append(len(self.score.rewards))
+            raise
         except (EpisodeFailed, EpisodeOver, GatewayUnreachable, UnknownEpisode) as error:
             if isinstance(error, EpisodeOver) and error.fault is None:
                 raise
@@ -69,6 +82,7 @@ class RolloutPlayer:
         finally:
             self._connection.used(self.episode)
         self.score.count(reply.reward, reply.outcome)
+        self._counted.append(len(self.score.rewards))
         if reply.outcome is not None and not self.info.scored:
             self._connection.release(self.episode, ended=True)
         return reply

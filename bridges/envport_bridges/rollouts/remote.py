@@ -13,7 +13,7 @@ from envport.backoff import Backoff
 from envport.client import calls
 from envport.client.addresses import EnvironmentAddress
 from envport.client.channel import ChannelMissing
-from envport.errors import ConfigurationError, EnvportError, GatewayUnreachable
+from envport.errors import ConfigurationError, EnvportError, GatewayUnreachable, Resuming
 from envport.types import Choice, EnvironmentInfo, EpisodeInfo, LegalCall, TaskPage
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
 from envport_bridges.rollouts.notices import WaitingNotice
@@ -81,6 +81,10 @@ class RemoteEpisodes:
         """Open an episode whose results contain rewards."""
         return await (await self._chosen()).open(choice, labels, name)
 
+    async def fork(self, episode: RolloutEpisode, step: int | None) -> RolloutEpisode:
+        """Open a copy of an episode. The channel plays it like any other."""
+        return await self._http.fork(episode, step)
+
     async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any]) -> CallReply:
         """Call a tool."""
         # The call has an id, so it is executed once even if it is sent again, also to another replica.
@@ -133,7 +137,8 @@ class RemoteEpisodes:
         while True:
             try:
                 answer = await send(self._way or await self._chosen())
-            except GatewayUnreachable as error:
+            except (GatewayUnreachable, Resuming) as error:
+                # A gateway that was restarted may need a while to put the episode back.
                 timed_out = isinstance(error.__cause__, TimeoutError)
                 self._waiting.say(error)
                 backoff = backoff or Backoff(self._target.patience, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)

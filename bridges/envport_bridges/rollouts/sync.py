@@ -89,6 +89,22 @@ class Rollout(PlayedRollout):
         """
         return self._connection.loop.run(self._player.call(tool, arguments))
 
+    def fork(self, step: int | None = None) -> Rollout:
+        """Open a copy of the episode, as for tree search. Both go on apart.
+
+        Args:
+            step: How many of the calls the copy begins with; all of them if not given.
+
+        Returns:
+            The copy. Its observation is what the player saw last.
+
+        Raises:
+            InvalidRequest: There are fewer calls, or the episode cannot be copied there; the message says why.
+            AtCapacity: There is no room for another episode.
+            EpisodeFailed: The environment failed.
+        """
+        return Rollout(self._connection, self._connection.loop.run(self._player.fork(step)))
+
     def finish(self) -> float | None:
         """End the episode, if it has not ended, and wait until its final state is scored.
 

@@ -63,6 +63,7 @@ class GymnasiumEnvironment(Environment):
         self._actions = Actions(self._gym.action_space, action_names(self._inner))
         self._mask: Any = None
         self._over = False
+        self.deterministic = not self._gym.spec.nondeterministic
         own: Any = getattr(self._inner, "max_steps", None)
         registered_steps = self._gym.spec.max_episode_steps
         self.max_steps = registered_steps or (own if type(own) is int and own > 0 else _DEFAULT_STEPS)

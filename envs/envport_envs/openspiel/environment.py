@@ -53,6 +53,7 @@ class OpenSpielEnvironment(Environment):
         moves: The names of all actions, if they do not depend on the state. The scheme `openspiel:` finds them.
     """
 
+    deterministic = True
     runtime = "thread"
     stalling = "a game that is not played to its end earns what it has paid so far: count it as lost where that matters"
 

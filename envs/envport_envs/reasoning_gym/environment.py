@@ -46,6 +46,7 @@ class ReasoningGymEnvironment(Environment):
         "Answer the question. Call submit_answer once, with nothing but the answer, in the form that the question asks "
         "for."
     )
+    deterministic = True
     runtime = "thread"
 
     def __init__(

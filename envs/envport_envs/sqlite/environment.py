@@ -37,6 +37,7 @@ class SqliteEnvironment(Environment):
     """
 
     # Queries run elsewhere, so no episode needs a process of its own; a thread, because it waits for them.
+    deterministic = True
     runtime = "thread"
     max_steps = 100
 

@@ -54,6 +54,7 @@ class SupportEnvironment(Environment):
             raise InvalidOption("support: a model for the customer needs both options, model and base_url")
         if base_url is not None and not base_url.startswith(("http://", "https://")):
             raise InvalidOption(f"support: base_url is {base_url!r}; it has to begin with http:// or https://")
+        self.deterministic = model is None
         self._model = model
         self._base_url = base_url
         self._played_by: ModelCustomer | None = None

@@ -37,6 +37,7 @@ class TextArenaEnvironment(Environment):
             but at least 20; 5,000 in 2048, and 200 in other games without such a limit.
     """
 
+    deterministic = True
     runtime = "thread"
     stalling = "a game against an opponent that is not played to its end earns 0: count it as lost where that matters"
 

@@ -18,6 +18,7 @@ from mcp.shared.tool_name_validation import validate_tool_name
 
 from envport.checker.replays import check_alone, check_another_process
 from envport.checker.report import CheckReport
+from envport.checker.snapshots import check_snapshots
 from envport.checker.solved import check_solutions
 from envport.checker.trial import Trial, bounds_of, failure, told
 from envport.checker.watch import CHECK_SECONDS, CheckWatch, OutOfTime
@@ -154,6 +155,9 @@ class _Examination:
             await check_alone(spec, report, self._watch, tapes)
         if report.ok and self._another_process:
             await check_another_process(spec, report, self._watch, [trial.tape for trial in trials])
+        if report.ok and spec.has_snapshots:
+            tapes = [trial.tape for trial in trials]
+            await check_snapshots(spec, report, self._watch, tapes, another_process=self._another_process)
         if report.ok:
             await check_solutions(spec, report, self._watch, self._tasks or [None])
 

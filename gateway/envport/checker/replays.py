@@ -18,7 +18,7 @@ from envport.definition import EnvironmentDefinition
 from envport.errors import ConfigurationError, ToolError, WorkerLost
 from envport.runtimes import Runtime, Worker, in_another_process, runtime_for
 
-__all__ = ["check_alone", "check_another_process"]
+__all__ = ["check_alone", "check_another_process", "differs"]
 
 _MOST_EPISODES = 3
 _SHOWN = 200
@@ -136,9 +136,10 @@ class _Replay:
                 except Exception as error:
                     self.report.error("close", failure("close()", error, f"after an episode {self.way.where}"))
         if difference is not None:
-            self.report.error(
-                self.way.check, f"seed {tape.seed}, played {self.way.where}: {difference}; {self.way.cure}"
-            )
+            cure = self.way.cure
+            if self.spec.deterministic:
+                cure += ". Or do not declare deterministic = True, if it cannot be"
+            self.report.error(self.way.check, f"seed {tape.seed}, played {self.way.where}: {difference}; {cure}")
         return difference is None
 
     async def _difference(self, worker: Worker, tape: Tape) -> str | None:
@@ -146,7 +147,7 @@ class _Replay:
         reset = partial(worker.reset, seed=tape.seed, task=tape.task, secrets=self.spec.secrets)
         opening = shown(await self.watch.within("reset()", reset))
         if opening != tape.opening:
-            return _differs("the first observation", tape.opening, opening)
+            return differs("the first observation", tape.opening, opening)
         for name, arguments, before in tape.calls:
             call = f"{name}({json.dumps(arguments)})"
             try:
@@ -154,13 +155,20 @@ class _Replay:
             except ToolError as error:
                 now = shown(str(error))
             if now != before:
-                return _differs(f"the reply of {call}", before, now)
+                return differs(f"the reply of {call}", before, now)
         if tape.scored and (score := await self.watch.within("score()", worker.score)) != tape.score:
-            return _differs("the score", tape.score, score)
+            return differs("the score", tape.score, score)
         return None
 
 
-def _differs(what: str, before: Any, now: Any) -> str:
+def differs(what: str, before: Any, now: Any) -> str:
+    """A difference in words.
+
+    Args:
+        what: What differs.
+        before: What it was, as JSON.
+        now: What it is.
+    """
     return f"{what} was {_short(before)} and is {_short(now)}"
 
 

@@ -281,7 +281,8 @@ class Trial:
         self._report.error(
             "reproducibility",
             f"seed {self._seed}: {what} differs between two instances: {str(one)[:200]} and "
-            f"{str(two)[:200]}; draw from self.rng, keep nothing in globals or on the class",
+            f"{str(two)[:200]}; draw from self.rng, keep nothing in globals or on the class"
+            f"{', or do not declare deterministic = True' if self._spec.deterministic else ''}",
         )
 
 

@@ -15,7 +15,11 @@ from envport.client import Client
 from envport.client.choosing import environment_at_gateway
 from envport.types import OpenedEpisode
 
-__all__ = ["open_episode"]
+__all__ = ["TokenForAgent", "open_episode", "show_opened"]
+
+TokenForAgent = Annotated[
+    bool, typer.Option("--token-for-agent", help="Mint a token that plays this episode and opens nothing else.")
+]
 
 
 def open_episode(
@@ -27,9 +31,7 @@ def open_episode(
     reward_in_meta: Annotated[
         bool, typer.Option("--reward-in-meta", help="Put rewards into _meta of MCP results. Not for evaluation.")
     ] = False,
-    token_for_agent: Annotated[
-        bool, typer.Option("--token-for-agent", help="Mint a token that plays this episode and opens nothing else.")
-    ] = False,
+    token_for_agent: TokenForAgent = False,
     as_json: AsJson = False,
 ) -> None:
     """Open an episode at a gateway, and print its address and how to attach a player to it."""
@@ -46,10 +48,16 @@ def open_episode(
     if as_json:
         console.document(opened.model_dump(mode="json"))
     else:
-        _show(found.name, opened)
+        show_opened(found.name, opened)
 
 
-def _show(name: str, opened: OpenedEpisode) -> None:
+def show_opened(name: str, opened: OpenedEpisode) -> None:
+    """Print the address of an episode, and how to attach a player to it.
+
+    Args:
+        name: What a client is to call the server.
+        opened: The episode.
+    """
     wanted = opened.token or (TOKEN_VARIABLE if token() else None)
     attach = Attachment.to_address(opened.mcp_url, name, wanted).claude_code
     facts = [("episode", opened.episode_id), ("MCP URL", opened.mcp_url), ("seed", str(opened.seed))]

@@ -172,6 +172,14 @@ class StoreOptions(OptionGroup):
         float | None,
         typer.Option(min=0, help="GiB of trajectories to keep; the oldest are deleted. No limit, if not given."),
     ] = None
+    resume_episodes: Annotated[
+        bool,
+        typer.Option(
+            "--resume-episodes",
+            help="Go on with the episodes that were live when the gateway stopped, if their environments have "
+            "snapshot() and restore(), or are deterministic. Needs --store.",
+        ),
+    ] = StoreSettings.resume
 
 
 @dataclass(frozen=True)
@@ -348,7 +356,7 @@ def settings_of(
         end_with_input=capacity.end_with_input,
         reload=authors.reload,
         sdk_only=authors.sdk_only,
-        store=StoreSettings(store.store, Retention(store.keep_days, store.keep_gib)),
+        store=StoreSettings(store.store, Retention(store.keep_days, store.keep_gib), store.resume_episodes),
         root_surface=surfaces.root_surface,
         ui=surfaces.ui,
     )

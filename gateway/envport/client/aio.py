@@ -138,6 +138,32 @@ class AsyncClient:
         """Start an episode over, with the same task and seed unless others are given."""
         return await self._send(calls.reset(episode_id, Choice(split, task, seed)))
 
+    async def fork(
+        self,
+        episode_id: str,
+        step: int | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        mint_token: bool = False,
+    ) -> OpenedEpisode:
+        """Open a copy of an episode, which goes on by itself. The episode may also be one that has ended.
+
+        Args:
+            episode_id: The episode.
+            step: How many of its calls the copy begins with, as the trajectory numbers them; all of them if not given.
+            labels: Labels of the copy; those of the episode if not given.
+            mint_token: Whether to return a bearer token that only allows playing the copy.
+
+        Returns:
+            The copy. Its observation is what the player saw last.
+
+        Raises:
+            InvalidRequest: There are fewer calls, or the episode cannot be copied there; the message says why.
+            AtCapacity: No capacity became free in time; says when to try again.
+            EpisodeFailed: The environment failed, or gave something else when the calls were played again.
+        """
+        return await self._send(calls.fork(episode_id, step, labels, mint_token=mint_token))
+
     async def finish(self, episode_id: str) -> EpisodeInfo:
         """End an episode, because its player has stopped, and return its state once its reward is known.
 

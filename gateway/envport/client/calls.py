@@ -158,6 +158,16 @@ def reset(episode_id: str, choice: Choice) -> Call[OpenedEpisode]:
     return Call("POST", f"{episode_path(episode_id)}/reset", _OPENED, json=_fields_of(choice))
 
 
+def fork(
+    episode_id: str, step: int | None, labels: Mapping[str, str] | None = None, *, mint_token: bool = False
+) -> Call[OpenedEpisode]:
+    """Open a copy of an episode."""
+    body: dict[str, Any] = {"step": step, "mint_token": mint_token}
+    if labels is not None:
+        body["labels"] = dict(labels)
+    return Call("POST", f"{episode_path(episode_id)}/fork", _OPENED, json=body)
+
+
 def finish(episode_id: str) -> Call[EpisodeInfo]:
     """End an episode and wait for its reward."""
     return Call("POST", f"{episode_path(episode_id)}/finish", _EPISODE, patient=True)

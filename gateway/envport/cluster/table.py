@@ -34,7 +34,7 @@ from envport.cluster.messages import (
 )
 from envport.definition import EnvironmentDefinition, served
 from envport.episodes import CallResult, Found, Limits, Opening, OpenRequest, Preparation, whose
-from envport.errors import AtCapacity, Draining, EnvportError, EpisodeFailed, UnknownEpisode
+from envport.errors import AtCapacity, Draining, EnvportError, EpisodeFailed, InvalidRequest, UnknownEpisode
 from envport.runtimes import ProgressSink
 from envport.types import Choice, EpisodeInfo, LegalCall, Outcome, Trajectory
 
@@ -215,6 +215,18 @@ class ClusterTable:
     async def close(self, handle: str, principal: str) -> EpisodeInfo:
         """Close an episode."""
         return await self._ask_info(CloseMessage(handle, principal))
+
+    async def fork(
+        self, handle: str, principal: str, step: int | None = None, labels: Mapping[str, str] | None = None
+    ) -> Opening:
+        """Refused.
+
+        Raises:
+            UnknownEpisode: The episode is not the principal's.
+            InvalidRequest: It is.
+        """
+        self.find(handle, principal)
+        raise InvalidRequest("Episodes that run on a cluster cannot be forked.")
 
     async def finish(self, handle: str, principal: str) -> EpisodeInfo:
         """End an episode on its own host, and wait until its reward is known."""

@@ -7,7 +7,7 @@ from envport.episodes.callers import Leaving, while_connected
 from envport.episodes.catalogue import environment_info, task_page
 from envport.episodes.episode import Episode
 from envport.episodes.faults import whose
-from envport.episodes.forms import OpenFields, TaskFields, call_id_of, told_of_fields
+from envport.episodes.forms import ForkFields, OpenFields, TaskFields, call_id_of, told_of_fields
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
@@ -24,6 +24,7 @@ __all__ = [
     "EpisodeStart",
     "EpisodeTable",
     "Episodes",
+    "ForkFields",
     "Found",
     "Leaving",
     "Limits",

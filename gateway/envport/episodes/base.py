@@ -221,6 +221,32 @@ class EpisodeTable(Protocol):
         """Close an episode now. Its environment is freed as soon as no call is running in it."""
         ...
 
+    async def fork(
+        self, handle: str, principal: str, step: int | None = None, labels: Mapping[str, str] | None = None
+    ) -> Opening:
+        """Open a copy of an episode, which goes on by itself.
+
+        The episode may be live, in which case the running call is waited for, or one that only the store remembers. The
+        copy has the same task and seed. It is made from a snapshot if the environment has them and all calls are to be
+        copied of a live episode, or else by playing the calls again, if the environment is deterministic.
+
+        Args:
+            handle: The episode.
+            principal: Name of the principal, which has to own it and will own the copy.
+            step: How many of its calls the copy begins with; all of them if not given.
+            labels: The labels of the copy; those of the episode if not given.
+
+        Returns:
+            The copy. Its observation is what the player saw last.
+
+        Raises:
+            InvalidRequest: There are fewer calls, the last of them ended the episode, or it cannot be copied.
+            AtCapacity: No place became free in time.
+            Draining: This gateway refuses new episodes.
+            EpisodeFailed: The environment broke, or gave something else when the calls were played again.
+        """
+        ...
+
     async def finish(self, handle: str, principal: str) -> EpisodeInfo:
         """End an episode, because its player has stopped, and wait until its reward is known.
 

@@ -15,12 +15,14 @@ from envport.episodes.callers import Turn
 from envport.episodes.context import EpisodeContext
 from envport.episodes.faults import Fault
 from envport.episodes.lifecycle import Lifecycle
+from envport.episodes.past import Past, origin_of, why_not_resumed
 from envport.episodes.play import CallResult, PlayRecord
 from envport.episodes.requests import EpisodeStart, OpenRequest
 from envport.episodes.run import EpisodeRun
 from envport.episodes.states import GONE, LIVE
 from envport.errors import (
     AtCapacity,
+    Draining,
     EpisodeFailed,
     EpisodeOver,
     InvalidRequest,
@@ -50,11 +52,13 @@ class Episode:
         start: Its task and seed.
         runtime: The runtime that runs the environment.
         context: What all episodes of the table share.
+        past: What is known of what it was before, if it is put back with `put_back` and not opened.
 
     Attributes:
         handle: The id that clients use.
         spec: The environment.
         principal: Name of the principal that owns it.
+        provenance: What it is made of.
         last_used: When it was last used, by the monotonic clock.
         created_at: When it was opened, as Unix time in seconds.
     """
@@ -67,22 +71,28 @@ class Episode:
         start: EpisodeStart,
         runtime: Runtime,
         context: EpisodeContext,
+        past: Past | None = None,
     ):
         self.handle = handle
         self.spec = spec
         self.principal = request.principal
         self.subject = EpisodeSubject(spec.name, handle, request.principal, request.labels)
         self._life = Lifecycle(context.clock, partial(context.ended, self.subject), scored=spec.scored)
-        self._run = EpisodeRun(spec, self.subject, self._life, start, context)
+        # The request has the secrets that the environment is served with, too.
+        self.provenance = origin_of(spec, with_secrets=dict(request.secrets) != dict(spec.secrets))
+        self._resumes = context.trajectories.resumes and why_not_resumed(spec, self.provenance) is None
+        self._run = EpisodeRun(spec, self.subject, self._life, start, context, resumes=self._resumes)
         self.last_used = context.clock.monotonic()
         self._reward_in_meta = request.reward_in_meta
         self._secrets = request.secrets
         self._runtime = runtime
         self._context = context
         self._clock = context.clock
-        self.created_at = context.clock.time()
+        self.created_at = context.clock.time() if past is None or past.forked_from is not None else past.created_at
         self._turn = Turn(context.limits.wait_seconds)
-        self._resets = 0
+        self._resets = past.resets if past is not None else 0
+        self._forked = (past.forked_from, len(past.steps)) if past is not None else (None, 0)
+        self._suspended = False
         self._callers = 0
 
     @property
@@ -109,6 +119,10 @@ class Episode:
     def live(self) -> bool:
         """Whether it can still be played."""
         return self.status in LIVE
+
+    @property
+    def _running(self) -> bool:
+        return self.status == "running" and not self._suspended
 
     @property
     def busy(self) -> bool:
@@ -213,11 +227,11 @@ class Episode:
         try:
             await self._turn.take(tool, call_id)
             try:
-                if self.status != "running" or (call_id is not None and self._record.last.is_of(call_id)):
+                if not self._running or (call_id is not None and self._record.last.is_of(call_id)):
                     return self._given(tool, arguments, call_id)
                 # While it waited, the episode may have been reset to a task with other tools.
                 self._check_tool(tool)
-                step = self._step(tool, arguments, progress)
+                step = self._step(tool, arguments, progress, call_id)
                 if call_id is not None:
                     step = self._record.last.keep(call_id, tool, arguments, step)
                 return await (step if self._run.at_once else _finished(step))
@@ -242,7 +256,7 @@ class Episode:
         self._callers += 1
         try:
             async with self._turn:
-                if self.status != "running":
+                if not self._running:
                     raise self._over()
                 # A cancelled call would cost the episode its worker.
                 with anyio.CancelScope(shield=True):
@@ -264,7 +278,7 @@ class Episode:
         self._callers += 1
         try:
             async with self._turn:
-                if self.status == "running":
+                if self._running:
                     self.end("truncated", "finished", f"It was finished by its owner after {self._record.counted}.")
         finally:
             self._callers -= 1
@@ -341,6 +355,9 @@ class Episode:
             first_observation=self.first_observation,
             tools=self.start.tools.listing,
             reward_in_meta=self._reward_in_meta,
+            origin=self.provenance,
+            forked_from=self._forked[0],
+            forked_at=self._forked[1] if self._forked[0] is not None else None,
         )
 
     async def trajectory(self) -> Trajectory:
@@ -388,6 +405,10 @@ class Episode:
         raise UnknownTool(f"Unknown tool: {tool} is not one of this episode's tools: {', '.join(tools)}")
 
     def _check_there(self) -> None:
+        if self._suspended:
+            raise Draining(
+                "This gateway is being stopped. The episode goes on when it runs again: try again in a while."
+            )
         if self._shut_down:
             # Not `EpisodeOver`: the episode was cut short, so its rewards so far must not count as its score.
             raise EpisodeFailed(
@@ -405,7 +426,8 @@ class Episode:
         if self.status in GONE:
             raise UnknownEpisode
         self._life.start_over()
-        self._run = EpisodeRun(self.spec, self.subject, self._life, start, self._context)
+        self._forked = (None, 0)
+        self._run = EpisodeRun(self.spec, self.subject, self._life, start, self._context, resumes=self._resumes)
         self._resets += 1
         await self._begin()
 
@@ -418,9 +440,12 @@ class Episode:
             raise
         self.last_used = self._clock.monotonic()
 
-    async def _step(self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None) -> CallResult:
+    async def _step(
+        self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None, call_id: str | None
+    ) -> CallResult:
+        reward_in_meta = self._reward_in_meta
         try:
-            return await self._run.step(tool, arguments, progress, reward_in_meta=self._reward_in_meta)
+            return await self._run.step(tool, arguments, progress, reward_in_meta=reward_in_meta, call_id=call_id)
         except EpisodeFailed:
             with anyio.CancelScope(shield=True):
                 await self._retire()

@@ -21,7 +21,7 @@ from envport.episodes.requests import MAX_LABEL, MAX_LABELS, OpenRequest
 from envport.errors import InvalidRequest
 from envport.types import CALL_ID_KEY, Choice, Task
 
-__all__ = ["OpenFields", "TaskFields", "call_id_of", "told_of_fields"]
+__all__ = ["ForkFields", "OpenFields", "TaskFields", "call_id_of", "told_of_fields"]
 
 _LONGEST_CALL_ID = 200
 
@@ -53,6 +53,23 @@ class TaskFields(BaseModel):
     def choice(self) -> Choice:
         """The fields as the table of episodes takes them."""
         return Choice(self.split, self.task, self.seed)
+
+
+class ForkFields(BaseModel):
+    """Which copy of an episode to open."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    step: Annotated[
+        StrictInt | None,
+        Field(description="How many of the episode's calls the copy begins with; all of them if not given."),
+    ] = None
+    mint_token: Annotated[
+        StrictBool, Field(description="Return a bearer token that plays the copy and opens nothing else.")
+    ] = False
+    labels: Annotated[
+        dict[str, str] | None, Field(description="Labels of the copy; those of the episode if not given.")
+    ] = None
 
 
 class OpenFields(TaskFields):

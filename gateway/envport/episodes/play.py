@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from envport.errors import EnvportError, InvalidRequest
+from envport.episodes.past import Past
+from envport.errors import EnvportError, InvalidArguments, InvalidRequest, ToolError
 from envport.runtimes import StepResult
-from envport.trajectories import EpisodeSnapshot, Totals, TrajectoryStore
+from envport.trajectories import EpisodeSnapshot, ResumePoint, Totals, TrajectoryStore
 from envport.types import Observation, Outcome, StepRecord
 
 __all__ = ["CallResult", "LastAnswer", "PlayRecord"]
@@ -84,6 +85,61 @@ class PlayRecord:
         """How many steps there were, in words."""
         return f"{self.steps} step{'s' if self.steps != 1 else ''}"
 
+    @property
+    def calls(self) -> int:
+        """How many calls are recorded, also those that were refused."""
+        return self._records
+
+    def recall(self, past: Past) -> None:
+        """Count the calls that the episode begins with."""
+        for step in past.steps:
+            self._recall(step)
+
+    def recall_answer(self, past: Past, outcome: Outcome | None, *, reward_in_meta: bool) -> None:
+        """Take the answer to the latest call, for a client that sends it again.
+
+        Args:
+            past: What the episode was before.
+            outcome: How the call ended it, if it did.
+            reward_in_meta: Whether the player may be shown the reward.
+        """
+        if past.steps and past.point is not None and past.point.index == len(past.steps):
+            step = past.steps[-1]
+            self.last.recall(past.point.call_id, step, self._answer(step, outcome, reward_in_meta=reward_in_meta))
+
+    def _recall(self, step: StepRecord) -> None:
+        self._records += 1
+        if step.error in (InvalidArguments.code, ToolError.code):
+            self.errors += 1
+        if step.error != InvalidArguments.code:
+            self.count(step.reward, step.seconds)
+
+    def _answer(self, step: StepRecord, outcome: Outcome | None, *, reward_in_meta: bool) -> CallResult | EnvportError:
+        if step.error == InvalidArguments.code:
+            return InvalidArguments(step.observation.text)
+        return CallResult(
+            observation=step.observation,
+            step=self.steps,
+            is_error=step.error is not None,
+            reward=step.reward,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            outcome=outcome,
+            reward_in_meta=reward_in_meta,
+        )
+
+    async def copy(self, past: Past) -> None:
+        """Record the calls that the episode begins with, which were recorded of another one."""
+        copied = PlayRecord(self._handle, self._trajectories, self._how)
+        for step in past.steps:
+            copied._recall(step)
+            await self._trajectories.append(self._handle, step, copied.totals)
+
+    @property
+    def totals(self) -> Totals:
+        """What the play has come to."""
+        return Totals(self.steps, self.errors, self.reward, self.environment_seconds)
+
     def count(self, reward: float | None, seconds: float) -> None:
         """Count a step."""
         self.steps += 1
@@ -115,14 +171,17 @@ class PlayRecord:
         """
         self._trajectories.check()
 
-    async def begin(self, observation: Observation, snapshot: Callable[[], EpisodeSnapshot]) -> None:
+    async def begin(
+        self, observation: Observation, snapshot: Callable[[], EpisodeSnapshot], point: ResumePoint | None
+    ) -> None:
         """Record the first observation.
 
         Args:
             observation: The observation.
             snapshot: Returns the episode as it is now.
+            point: What is recorded to resume it.
         """
-        await self._trajectories.begin(self._handle, observation, snapshot)
+        await self._trajectories.begin(self._handle, observation, snapshot, point)
 
     async def record(
         self,
@@ -132,6 +191,7 @@ class PlayRecord:
         started_at: float,
         seconds: float = 0.0,
         error: str | None = None,
+        point: ResumePoint | None = None,
     ) -> None:
         """Record a call.
 
@@ -142,6 +202,7 @@ class PlayRecord:
             started_at: Unix time in seconds.
             seconds: How long the environment took.
             error: Code of the error, if the call failed.
+            point: What is recorded to resume the episode.
         """
         self._records += 1
         record = StepRecord(
@@ -157,8 +218,7 @@ class PlayRecord:
             started_at=started_at,
             seconds=seconds,
         )
-        totals = Totals(self.steps, self.errors, self.reward, self.environment_seconds)
-        await self._trajectories.append(self._handle, record, totals)
+        await self._trajectories.append(self._handle, record, self.totals, point)
 
 
 class LastAnswer:
@@ -194,6 +254,10 @@ class LastAnswer:
             raise self._answer.with_traceback(None)
         assert self._answer is not None
         return self._answer
+
+    def recall(self, call_id: str | None, step: StepRecord, answer: CallResult | EnvportError) -> None:
+        """Take the answer to a call of before a restart."""
+        self._call_id, self._call, self._answer = call_id, (step.tool, step.arguments), answer
 
     async def keep(
         self, call_id: str, tool: str, arguments: Mapping[str, Any], play: Awaitable[CallResult]

@@ -10,8 +10,10 @@ from envport.definition import EnvironmentDefinition
 from envport.episodes.context import EpisodeContext
 from envport.episodes.faults import Fault, close_worker
 from envport.episodes.lifecycle import Lifecycle
+from envport.episodes.past import NotPutBack, Past, play_again, said
 from envport.episodes.play import CallResult, PlayRecord
 from envport.episodes.requests import EpisodeStart
+from envport.episodes.resume_points import ResumePoints
 from envport.episodes.scoring import score_final_state
 from envport.errors import (
     AtCapacity,
@@ -26,9 +28,9 @@ from envport.errors import (
 from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject
 from envport.telemetry.tracing import annotate
-from envport.tools.content import observe, text_observation, told_of_its_end
-from envport.trajectories import EpisodeSnapshot
-from envport.types import LegalCall, Observation, Task, Trajectory
+from envport.tools.content import text_observation, told_of_its_end
+from envport.trajectories import EpisodeSnapshot, ResumePoint
+from envport.types import LegalCall, Observation, StepRecord, Task, Trajectory
 
 __all__ = ["EpisodeRun"]
 
@@ -42,6 +44,7 @@ class EpisodeRun:
         life: The status of the episode, which a run changes when it begins and when it ends.
         start: Its task and seed.
         context: What all episodes of the table share.
+        resumes: Whether it is to go on after a restart of the gateway.
 
     Attributes:
         start: Its task and seed.
@@ -57,6 +60,8 @@ class EpisodeRun:
         life: Lifecycle,
         start: EpisodeStart,
         context: EpisodeContext,
+        *,
+        resumes: bool = False,
     ):
         self.start = start
         self.first_observation = Observation()
@@ -69,6 +74,7 @@ class EpisodeRun:
         self._limits = context.limits
         self._started_at = context.clock.monotonic()
         self._worker: Worker | None = None
+        self._points = ResumePoints(spec, subject, wanted=resumes)
 
     @property
     def holds_environment(self) -> bool:
@@ -120,12 +126,77 @@ class EpisodeRun:
         self.first_observation = _shown_first(task, first)
         self._started_at = self._clock.monotonic()
         try:
-            await self.record.begin(self.first_observation, snapshot)
+            await self.record.begin(self.first_observation, snapshot, await self._points.after(0, self._worker, None))
+        except WorkerLost as lost:
+            raise self._broken(Fault.of(lost), "in snapshot()") from None
         except StoreUnavailable as unavailable:
             raise self._broken(Fault.unrecorded(unavailable), "at its beginning") from None
 
+    async def put_back(
+        self,
+        runtime: Runtime,
+        secrets: Mapping[str, str],
+        on_lost: Callable[[WorkerLost], None],
+        snapshot: Callable[[], EpisodeSnapshot],
+        past: Past,
+        *,
+        reward_in_meta: bool,
+    ) -> None:
+        """Make the environment, and put it into the state that it had after the calls of the past.
+
+        Args:
+            runtime: As for `begin`, like the next three.
+            secrets: Secrets for the environment.
+            on_lost: Called if the environment is lost between two calls.
+            snapshot: Returns the episode as it is now.
+            past: What the episode was before. It has been counted.
+            reward_in_meta: Whether the player may be shown the reward.
+
+        Raises:
+            NotPutBack: That cannot be done. The episode has not ended.
+            StoreUnavailable: It cannot be recorded. The episode has not ended.
+        """
+        task = self.start.task
+        try:
+            self._worker = await runtime.open(self._spec, self._limits.bounds(self._spec), on_lost)
+            first = await self._worker.reset(seed=self.start.seed, task=task, secrets=secrets)
+            last = await play_again(self._spec, self._worker, _shown_first(task, first), past)
+            point = await self._points.after(len(past.steps), self._worker, None, over=past.ended)
+        except NotPutBack:
+            raise
+        except (Exception, SystemExit) as error:
+            fault = Fault.of(error)
+            fault.log(self._subject, "while it was being put back")
+            raise NotPutBack(f"its environment failed meanwhile: {fault.what}") from None
+        if self._life.status == "opening":
+            self._life.become("running")
+        self._started_at = self._clock.monotonic() - past.seconds
+        if past.forked_from is not None:
+            await self.record.begin(self.first_observation, snapshot, point)
+            await self.record.copy(past)
+        elif past.ended:
+            self._end_again(past.steps[-1], last)
+        self.record.recall_answer(past, self._life.over, reward_in_meta=reward_in_meta)
+
+    def _end_again(self, step: StepRecord, result: StepResult | None) -> None:
+        """End the episode as its last call did, before the gateway could record that."""
+        self._end_if_over(step.tool, result or StepResult(step.observation))
+        if self._life.over is None:
+            self._life.end("truncated", "time_limit", "It was truncated at its time limit.")
+
+    def recall(self, past: Past) -> None:
+        """Count what the episode was before."""
+        self.first_observation = past.first_observation
+        self.record.recall(past)
+
     async def step(
-        self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None, *, reward_in_meta: bool
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        progress: ProgressSink | None,
+        *,
+        reward_in_meta: bool,
+        call_id: str | None = None,
     ) -> CallResult:
         """Call a tool.
 
@@ -134,6 +205,7 @@ class EpisodeRun:
             arguments: The arguments as parsed JSON.
             progress: Where the tool's progress goes.
             reward_in_meta: Whether the player may be shown the reward.
+            call_id: Id of the call, if it has one.
 
         Raises:
             InvalidArguments: The arguments break the schema; the environment was not touched.
@@ -142,12 +214,17 @@ class EpisodeRun:
         try:
             # Before the call, so that a full disk is no reason to have played it.
             self.record.check()
-            return await self._step(tool, arguments, progress, reward_in_meta)
+            return await self._step(tool, arguments, progress, reward_in_meta, call_id)
         except StoreUnavailable as unavailable:
             raise self._broken(Fault.unrecorded(unavailable), f"in tool {tool!r}") from None
 
     async def _step(
-        self, tool: str, arguments: Mapping[str, Any], progress: ProgressSink | None, reward_in_meta: bool
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        progress: ProgressSink | None,
+        reward_in_meta: bool,
+        call_id: str | None,
     ) -> CallResult:
         assert self._worker is not None
         started_at, began = self._clock.time(), self._clock.monotonic()
@@ -156,11 +233,13 @@ class EpisodeRun:
             result = await self._worker.call(tool, arguments, progress)
         except InvalidArguments as refused:
             self.record.errors += 1
-            await self.record.record(tool, arguments, _said(refused), started_at, error=refused.code)
+            # The state has not changed, so it is not copied again.
+            point = await self._points.after(self.record.calls + 1, self._worker, call_id, over=True)
+            await self.record.record(tool, arguments, said(refused), started_at, error=refused.code, point=point)
             raise
         except ToolError as refused:
             self.record.errors += 1
-            error, result = refused, _said(refused)
+            error, result = refused, said(refused)
         except (Exception, SystemExit) as broken:
             fault, where = Fault.of(broken), f"in tool {tool!r}"
             if fault.owner != "player":
@@ -172,11 +251,15 @@ class EpisodeRun:
                     raise self._broken(fault, where) from None
             self.break_off(fault, where)
             error = fault.told()
-            result = _said(error)
+            result = said(error)
         seconds = self._clock.monotonic() - began
         self.record.count(result.reward, seconds)
         result = self._end_if_over(tool, result)
-        await self.record.record(tool, arguments, result, started_at, seconds, error.code if error else None)
+        point, lost = await self._point(call_id)
+        code = error.code if error else None
+        await self.record.record(tool, arguments, result, started_at, seconds, code, point)
+        if lost is not None:
+            self.break_off(Fault.of(lost), "in snapshot()")
         return CallResult(
             observation=result.observation,
             step=self.record.steps,
@@ -187,6 +270,27 @@ class EpisodeRun:
             outcome=self._life.over,
             reward_in_meta=reward_in_meta,
         )
+
+    async def _point(self, call_id: str | None) -> tuple[ResumePoint | None, WorkerLost | None]:
+        """What is recorded to resume the episode after a call; or how its environment was lost meanwhile."""
+        assert self._worker is not None
+        index, over = self.record.calls + 1, self._life.status != "running"
+        try:
+            return await self._points.after(index, self._worker, call_id, over=over), None
+        except WorkerLost as lost:
+            return await self._points.after(index, self._worker, call_id, over=True), lost
+
+    async def snapshot(self) -> bytes:
+        """A copy of the state of the environment.
+
+        Raises:
+            EpisodeFailed: The environment broke; the episode has ended as failed.
+        """
+        assert self._worker is not None
+        try:
+            return await self._worker.snapshot()
+        except (Exception, SystemExit) as error:
+            raise self._broken(Fault.of(error), "in snapshot()") from None
 
     async def legal_calls(self) -> list[LegalCall] | None:
         """The calls that make sense now; `None` if the environment does not say.
@@ -284,10 +388,3 @@ def _shown_first(task: Task | None, observation: Observation) -> Observation:
     if task is None or isinstance(task.prompt, str):
         return observation
     return observation.model_copy(update={"content": (*task.prompt, *observation.content)})
-
-
-def _said(refused: EnvportError) -> StepResult:
-    said = text_observation(str(refused))
-    # The runtime has made it an observation.
-    more = refused.content if isinstance(refused, ToolError) else None
-    return StepResult(observe([said, more]) if more is not None else said)

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from heapq import nlargest
 from typing import Any
@@ -22,10 +23,14 @@ from envport.episodes.background import Background
 from envport.episodes.base import Found, Opening
 from envport.episodes.context import EpisodeContext
 from envport.episodes.episode import Episode
+from envport.episodes.forking import Branch, find_branch
+from envport.episodes.lasting import LastingEpisode
 from envport.episodes.limits import Limits
+from envport.episodes.past import NotPutBack
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation, Readiness
 from envport.episodes.requests import OpenRequest, reading, resolve, resolve_reset
+from envport.episodes.resuming import ResumedEpisodes, being_resumed
 from envport.episodes.states import GONE
 from envport.episodes.versions import Versions
 from envport.episodes.watched import EpisodeObserver, Unobserved
@@ -84,8 +89,8 @@ class Episodes:
         self._admission = Admission.within(self._limits, environments.values())
         # An episode is in one of the two: it holds a place of the admission, or it has ended and freed its
         # environment. The ended ones are in the order in which they ended.
-        self._holding: dict[str, Episode] = {}
-        self._ended: dict[str, Episode] = {}
+        self._holding: dict[str, LastingEpisode] = {}
+        self._ended: dict[str, LastingEpisode] = {}
         self._unreapable: set[str] = set()
         self._period = 0.0
         self._kind: RuntimeKind | None = runtime
@@ -94,6 +99,9 @@ class Episodes:
         self._readiness = Readiness(environments.values(), self._prepare, self._clock)
         self._context = EpisodeContext(
             self._clock, self._limits, self.trajectories, self._note_end, self._released, self._background.start
+        )
+        self._resumed = ResumedEpisodes(
+            self._versions.current, self._context, self._admission, self._runtime, self._hold
         )
 
     @property
@@ -129,7 +137,8 @@ class Episodes:
     @property
     def preparations(self) -> Mapping[str, Preparation]:
         """The preparation status of each environment, by name."""
-        return self._readiness.preparations
+        found = self._readiness.preparations
+        return {**found, **{name: being_resumed(found[name], count) for name, count in self._resumed.waiting.items()}}
 
     @property
     def runtimes(self) -> Mapping[RuntimeKind, Runtime]:
@@ -145,7 +154,9 @@ class Episodes:
         """Run the reaper, and close every episode at the end."""
         self._period = self._reaping_period()
         async with self.trajectories.run():
+            await self._resumed.take_over()
             self._background.start(self._reap_forever)
+            resuming = self._background.start(self._resumed.run)
             preparing = self._background.start(self._readiness.run)
             try:
                 yield
@@ -153,7 +164,8 @@ class Episodes:
                 with anyio.CancelScope(shield=True):
                     # Otherwise it would prepare environments that nobody ends.
                     preparing.cancel()
-                    await asyncio.wait({preparing})
+                    resuming.cancel()
+                    await asyncio.wait({preparing, resuming})
                     await self._shut_down()
                     await self._background.stop()
 
@@ -201,18 +213,57 @@ class Episodes:
             self._admission.release(request.principal, spec.name)
             return await self.open_episode(request)
         handle = self._new_handle(spec.name, request.principal)
-        episode = Episode(handle, spec, request, start, self._runtime(spec), self._context)
-        self._holding[handle] = episode
+        episode = LastingEpisode(handle, spec, request, start, self._runtime(spec), self._context)
+        await self._begin(episode, episode.open)
+        return episode
+
+    async def fork(
+        self, handle: str, principal: str, step: int | None = None, labels: Mapping[str, str] | None = None
+    ) -> Opening:
+        """Open a copy of an episode, which goes on by itself."""
+        branch = await self._branch(handle, principal, step)
+        spec, past = branch.spec, branch.past
+        if not self._versions.is_current(spec):
+            raise InvalidRequest("This environment has changed since the episode was opened: open a new episode.")
+        request = branch.request(principal, labels).checked(spec)
+        self.trajectories.check()
+        await self._admission.acquire(principal, spec.name)
+        copy = LastingEpisode(
+            self._new_handle(spec.name, principal),
+            spec,
+            request,
+            branch.start,
+            self._runtime(spec),
+            self._context,
+            past,
+        )
         try:
-            await episode.open()
-        except EpisodeFailed:
+            await self._begin(copy, partial(copy.put_back, past))
+        except NotPutBack as why:
+            raise EpisodeFailed(f"The copy could not be made: {why}.", "environment", "environment_error") from None
+        opening = _opening(copy)
+        return replace(opening, observation=past.steps[-1].observation) if past.steps else opening
+
+    async def _branch(self, handle: str, principal: str, step: int | None) -> Branch:
+        await self._resumed.settled(handle)
+        episode = self._holding.get(handle) or self._ended.get(handle)
+        return await find_branch(episode, self.trajectories.archive, self.environments, handle, principal, step)
+
+    async def _begin(self, episode: LastingEpisode, begin: Callable[[], Awaitable[None]]) -> None:
+        """Begin an episode that has a place."""
+        self._hold(episode)
+        try:
+            await begin()
+        except (EpisodeFailed, NotPutBack):
             raise
         except BaseException:
             # For example, the caller disconnected while the environment was being created.
             episode.end_by_owner()
             self._background.start(episode.release)
             raise
-        return episode
+
+    def _hold(self, episode: LastingEpisode) -> None:
+        self._holding[episode.handle] = episode
 
     def opens_at_once(self, environment: str, principal: str) -> bool:
         """Whether an episode would be opened now, or refused, without waiting for anything."""
@@ -241,7 +292,7 @@ class Episodes:
 
     async def opening(self, found: Found) -> Opening:
         """The prompt, first observation and seed of the episode."""
-        return _opening(self._playable(found.handle, found.principal))
+        return _opening(await self._settled(found))
 
     async def call(
         self,
@@ -252,16 +303,19 @@ class Episodes:
         call_id: str | None = None,
     ) -> CallResult:
         """Call a tool. Calls of one episode run one after the other."""
-        return await self._playable(found.handle, found.principal).call(tool, arguments, progress, call_id)
+        episode = self._playable(found.handle, found.principal)
+        if found.handle in self._resumed:
+            await self._resumed.settled(found.handle)
+        return await episode.call(tool, arguments, progress, call_id)
 
     def at_once(self, found: Found) -> bool:
         """Whether a call would be answered now without waiting for anything."""
         episode = self._holding.get(found.handle) or self._ended.get(found.handle)
-        return episode is not None and episode.at_once
+        return episode is not None and episode.at_once and found.handle not in self._resumed
 
     async def legal_calls(self, found: Found) -> list[LegalCall] | None:
         """The calls that make sense now; `None` if the environment does not say."""
-        return await self._playable(found.handle, found.principal).legal_calls()
+        return await (await self._settled(found)).legal_calls()
 
     async def info(self, handle: str, principal: str) -> EpisodeInfo:
         """The state of an episode. Closed and expired episodes are found too, while they are remembered."""
@@ -279,13 +333,13 @@ class Episodes:
 
     async def keep_alive(self, found: Found) -> EpisodeInfo:
         """Restart the idle timer of an episode."""
-        episode = self._playable(found.handle, found.principal)
+        episode = await self._settled(found)
         episode.touch()
         return episode.info()
 
     async def reset(self, found: Found, choice: Choice) -> Opening:
         """Start an episode over. It keeps its task and seed unless others are given."""
-        episode = self._playable(found.handle, found.principal)
+        episode = await self._settled(found)
         if not self._versions.is_current(episode.spec):
             raise InvalidRequest("This environment has changed since the episode was opened: open a new episode.")
         start = await reading(episode.spec, partial(resolve_reset, episode.spec, episode.start, choice))
@@ -310,6 +364,7 @@ class Episodes:
     async def finish(self, handle: str, principal: str) -> EpisodeInfo:
         """End an episode, because its player has stopped, and wait until its reward is known."""
         episode = self.episode(handle, principal)
+        await self._resumed.settled(handle)
         await episode.finish()
         return episode.info()
 
@@ -329,20 +384,29 @@ class Episodes:
         for episode in self._end_all():
             self._background.start(episode.release)
 
+    async def _settled(self, found: Found) -> Episode:
+        episode = self._playable(found.handle, found.principal)
+        await self._resumed.settled(found.handle)
+        return episode
+
     def _playable(self, handle: str, principal: str) -> Episode:
         episode = self.episode(handle, principal)
         if episode.forgotten:
             raise UnknownEpisode
         return episode
 
-    def _live(self) -> Iterator[Episode]:
+    def _live(self) -> Iterator[LastingEpisode]:
         return (episode for episode in self._holding.values() if episode.live)
 
-    def _end_all(self) -> list[Episode]:
-        live = list(self._live())
+    def _end_all(self) -> list[LastingEpisode]:
+        live = [episode for episode in self._live() if not self._outlives(episode)]
         for episode in live:
             episode.end("closed", "shutdown", "The gateway was shut down.", fault="infrastructure")
         return live
+
+    def _outlives(self, episode: LastingEpisode) -> bool:
+        """Whether an episode goes on after a restart."""
+        return episode.outlives or episode.handle in self._resumed
 
     async def _readmit(self, episode: Episode) -> None:
         """Take a place again for an ended episode that is reset."""
@@ -360,11 +424,13 @@ class Episodes:
     async def _shut_down(self) -> None:
         self.take_no_more()
         self._end_all()
+        if any(map(self._outlives, self._live())):
+            self.trajectories.leave()
         with anyio.move_on_after(_RELEASE_SECONDS):
             # Concurrently, because each may have to wait for its environment.
             async with anyio.create_task_group() as tasks:
                 for episode in list(self._holding.values()):
-                    tasks.start_soon(episode.release)
+                    tasks.start_soon(episode.suspend if self._outlives(episode) else episode.release)
         for runtime in self._runtimes.values():
             await runtime.drain()
 

@@ -210,6 +210,15 @@ class WatchedTable:
         """Close an episode now. Its environment is freed as soon as no call is running in it."""
         return await self._table.close(handle, principal)
 
+    async def fork(
+        self, handle: str, principal: str, step: int | None = None, labels: Mapping[str, str] | None = None
+    ) -> Opening:
+        """Open a copy of an episode, which goes on by itself."""
+        begin = self._clock.monotonic()
+        opening = await self._table.fork(handle, principal, step, labels)
+        self._observer.opened(opening.spec.name, _OK, self._clock.monotonic() - begin)
+        return opening
+
     async def finish(self, handle: str, principal: str) -> EpisodeInfo:
         """End an episode, because its player has stopped, and wait until its reward is known."""
         return await self._table.finish(handle, principal)

@@ -79,7 +79,8 @@ _DESCRIPTIONS: dict[int, str] = {
     409: "The episode has ended.",
     422: "A field is malformed, or the environment refuses the task.",
     502: "The environment broke, or the gateway was shut down. Never to be scored as a reward of zero.",
-    503: "There is no room now, or the trajectory store does not answer; `Retry-After` says when to try again.",
+    503: "There is no room now, the episode is being put back after a restart, or the trajectory store does not "
+    "answer; `Retry-After` says when to try again.",
 }
 
 _REFERENCE = "#/components/schemas/{model}"

@@ -12,6 +12,7 @@ from envport.access import ANYONE, Access, Principal
 from envport.definition import EnvironmentDefinition
 from envport.episodes import (
     EpisodeTable,
+    ForkFields,
     OpenFields,
     Opening,
     RecordedEpisodes,
@@ -24,6 +25,7 @@ from envport.errors import (
     AtCapacity,
     EpisodeFailed,
     InvalidRequest,
+    Resuming,
     StoreUnavailable,
     UnknownEnvironment,
     UnknownEpisode,
@@ -153,7 +155,7 @@ _NOT_READY: dict[str, Any] = {
 }
 _UNKNOWN_EPISODE = refusals(UnknownEpisode)
 # In a cluster, the machine of an episode may be lost.
-_EPISODE = refusals(UnknownEpisode, EpisodeFailed)
+_EPISODE = refusals(UnknownEpisode, EpisodeFailed, Resuming)
 
 
 @router.get("/environments", tags=["environments"])
@@ -257,7 +259,30 @@ async def reset_episode(
     return plane.opened(request, opening)
 
 
-@router.post("/episodes/{episode_id}/finish", tags=["episodes"], responses=_UNKNOWN_EPISODE)
+@router.post(
+    "/episodes/{episode_id}/fork",
+    status_code=201,
+    tags=["episodes"],
+    responses=refusals(UnknownEpisode, InvalidRequest, AtCapacity, EpisodeFailed, body=True),
+)
+async def fork_episode(
+    episode_id: str, request: Request, plane: Plane, caller: CallingPrincipal, body: ForkFields | None = None
+) -> OpenedEpisode:
+    """Open a copy of an episode at one of its calls. Both go on apart. The observation is what the player saw last.
+
+    A live episode can be copied, and one that only the trajectory store remembers.
+    """
+    asked = body or ForkFields()
+    opening = await while_connected(
+        request.receive,
+        partial(plane.table.fork, episode_id, caller.name, asked.step, asked.labels),
+        lambda unread: plane.table.close(unread.handle, caller.name),
+    )
+    token = plane.access.mint(caller, opening.handle) if asked.mint_token else None
+    return plane.opened(request, opening, token)
+
+
+@router.post("/episodes/{episode_id}/finish", tags=["episodes"], responses=refusals(UnknownEpisode, Resuming))
 async def finish_episode(episode_id: str, plane: Plane, caller: CallingPrincipal) -> EpisodeInfo:
     """End an episode, because its player has stopped, and return its state once its reward is known.
 

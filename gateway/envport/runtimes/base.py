@@ -291,6 +291,27 @@ class Worker(Protocol):
         """
         ...
 
+    async def snapshot(self) -> bytes:
+        """The state of the episode, from `snapshot`.
+
+        Raises:
+            WorkerLost: The process of the environment died, or took longer than a call may.
+            Exception: The environment itself failed, or returned no bytes.
+        """
+        ...
+
+    async def restore(self, snapshot: bytes) -> None:
+        """Put a state back. To be called after `reset` with the same seed and task.
+
+        Args:
+            snapshot: What `snapshot` returned, also of another worker.
+
+        Raises:
+            WorkerLost: The process of the environment died, or took longer than a reset may.
+            Exception: The environment itself failed.
+        """
+        ...
+
     async def close(self) -> None:
         """Release the instance and its process or thread."""
         ...

@@ -31,6 +31,7 @@ from envport.runtimes.frames import Frames, encode
 from envport.runtimes.instance import Instance, Work
 from envport.runtimes.sandbox import confine
 from envport.runtimes.sandbox_plan import SandboxPlan
+from envport.runtimes.snapshots import text_of, untold
 from envport.runtimes.syscalls import die_with_parent, set_subreaper
 from envport.tools.content import observe
 from envport.types import Task
@@ -188,6 +189,12 @@ class _Worker:
             case "final_state":
                 assert self._instance is not None
                 return self._instance.final_state()
+            case "snapshot":
+                assert self._instance is not None
+                return self._instance.snapshot()
+            case "restore":
+                assert self._instance is not None
+                return self._instance.restore(untold(message["snapshot"]))
             case _:
                 return self._instance.close() if self._instance is not None else _nothing
 
@@ -247,6 +254,10 @@ def _said(op: str, value: Any) -> dict[str, Any]:
             return {"reward": reward_of(value)}
         case "final_state":
             return {"state": to_jsonable_python(value)}
+        case "snapshot":
+            return {"snapshot": text_of(value)}
+        case "restore":
+            return {"restored": True}
         case _:
             return {"closed": True}
 

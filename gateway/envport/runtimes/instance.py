@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 from envport.definition import EnvironmentDefinition
 from envport.player_code import PlayerCode
 from envport.runtimes.base import ProgressSink
+from envport.runtimes.snapshots import pack, state_of, unpack
 from envport.types import Task
 
 __all__ = ["Instance", "Work"]
@@ -37,6 +39,7 @@ class Instance:
         self._environment = spec.make()
         if prepared is not None:
             self._environment.prepared = prepared
+        self._begun_with: object = None
         self._player_code = PlayerCode(notice) if spec.cls.runs_player_code else None
         if self._player_code is not None:
             self._environment.player_code = self._player_code
@@ -57,6 +60,7 @@ class Instance:
         """
         spec = self._tools[tool]
         bound = spec.bind(arguments)
+        self._begin()
         method = getattr(self._environment, spec.method)
         if spec.by_name:
             method, bound = partial(method, spec.name, bound), {}
@@ -75,6 +79,38 @@ class Instance:
     def final_state(self) -> Work:
         """The work that gives the final state."""
         return self._environment.final_state
+
+    def snapshot(self) -> Work:
+        """The work that copies the state; it returns bytes."""
+        self._begin()
+        return self._snapshot_later if inspect.iscoroutinefunction(self._environment.snapshot) else self._snapshot
+
+    def restore(self, snapshot: bytes) -> Work:
+        """The work that puts a state back.
+
+        Raises:
+            ValueError: It is no snapshot.
+        """
+        self._begin()
+        data = unpack(snapshot, self._environment.rng)
+        return partial(self._environment.restore, data)
+
+    def _begin(self) -> None:
+        if self._begun_with is None and self._spec.has_snapshots:
+            # What `reset` has drawn, it draws again before a state is put back.
+            self._begun_with = state_of(self._environment.rng)
+
+    def _snapshot(self) -> Any:
+        data = self._environment.snapshot()
+        if inspect.isawaitable(data):
+            return self._packed_later(data)
+        return pack(data, self._environment.rng, self._begun_with)
+
+    async def _snapshot_later(self) -> bytes:
+        return pack(await self._environment.snapshot(), self._environment.rng, self._begun_with)
+
+    async def _packed_later(self, data: Awaitable[Any]) -> bytes:
+        return pack(await data, self._environment.rng, self._begun_with)
 
     def close(self) -> Work:
         """The work that releases the episode's resources."""

@@ -237,6 +237,16 @@ class _InlineWorker:
             state = await self._timed(work, "final_state()", SCORING, self._bounds.score_seconds)
             return to_jsonable_python(state)
 
+    async def snapshot(self) -> bytes:
+        with contained():
+            work = self._instance.snapshot()
+            return await self._timed(work, "snapshot()", "snapshot()", self._bounds.call_seconds)
+
+    async def restore(self, snapshot: bytes) -> None:
+        with contained():
+            work = self._instance.restore(snapshot)
+            await self._timed(work, "restore()", "restore()", self._bounds.reset_seconds)
+
     async def close(self) -> None:
         self._workers.discard(self)
         try:

@@ -24,6 +24,7 @@ from envport.runtimes.frames import FrameError
 from envport.runtimes.local import SCORING, check_player_code, overdue
 from envport.runtimes.meters import Allowance, GroupMeter, TreeMeter
 from envport.runtimes.prepared import PreparedEnvironments
+from envport.runtimes.snapshots import text_of, untold
 from envport.runtimes.watchdog import Watchdog
 from envport.types import LegalCall, Observation, Task
 
@@ -178,6 +179,8 @@ class _ProcessWorker:
         self._process = process
         self._call_overdue = partial(overdue, "The call", bounds.call_seconds)
         self._score_overdue = partial(overdue, SCORING, bounds.score_seconds)
+        self._snapshot_overdue = partial(overdue, "snapshot()", bounds.call_seconds)
+        self._restore_overdue = partial(overdue, "restore()", bounds.reset_seconds)
         self._reset_overdue = partial(overdue, "Making and resetting the environment", bounds.reset_seconds)
 
     async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
@@ -203,15 +206,24 @@ class _ProcessWorker:
         try:
             return legal_calls_of(answer.get("calls"))
         except TypeError as error:
-            lost = WorkerLost("The environment's process broke the protocol.")
-            self._process.kill(lost)
-            raise lost from error
+            raise self._broke_protocol() from error
 
     async def score(self) -> float | None:
         return (await self._ask({"op": "score"}, self._bounds.score_seconds, self._score_overdue)).reward
 
     async def final_state(self) -> Any:
         return (await self._answer({"op": "final_state"}, self._bounds.score_seconds, self._score_overdue)).get("state")
+
+    async def snapshot(self) -> bytes:
+        answer = await self._answer({"op": "snapshot"}, self._bounds.call_seconds, self._snapshot_overdue)
+        try:
+            return untold(answer.get("snapshot"))
+        except ValueError as error:
+            raise self._broke_protocol() from error
+
+    async def restore(self, snapshot: bytes) -> None:
+        message = {"op": "restore", "snapshot": text_of(snapshot)}
+        await self._answer(message, self._bounds.reset_seconds, self._restore_overdue)
 
     async def close(self) -> None:
         process = self._process
@@ -237,9 +249,12 @@ class _ProcessWorker:
         try:
             return _step(answer)
         except ValueError as error:
-            lost = WorkerLost("The environment's process broke the protocol.")
-            self._process.kill(lost)
-            raise lost from error
+            raise self._broke_protocol() from error
+
+    def _broke_protocol(self) -> WorkerLost:
+        lost = WorkerLost("The environment's process broke the protocol.")
+        self._process.kill(lost)
+        return lost
 
     async def _answer(
         self,

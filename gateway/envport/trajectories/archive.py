@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from envport.types import EpisodeInfo, FaultOwner, Observation, Reason, Status, StepRecord
 
-__all__ = ["Archive", "EpisodeFilter", "EpisodePage", "Period", "StoredEpisode"]
+__all__ = ["UNKNOWN_PROVENANCE", "Archive", "EpisodeFilter", "EpisodePage", "Period", "Provenance", "StoredEpisode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,24 @@ class EpisodeFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class Provenance:
+    """What an episode was made of, for whoever is to make it again.
+
+    Attributes:
+        source: SHA-256 of the source of the environment; `None` if it is not known.
+        options: SHA-256 of the environment's options and limits; `None` if it is not known.
+        with_secrets: Whether it was opened with secrets of its own, which are not stored.
+    """
+
+    source: str | None = None
+    options: str | None = None
+    with_secrets: bool = False
+
+
+UNKNOWN_PROVENANCE = Provenance()
+
+
+@dataclass(frozen=True, slots=True)
 class StoredEpisode:
     """An episode as it is stored.
 
@@ -58,6 +76,8 @@ class StoredEpisode:
         updated_at: When something was last recorded of it, as Unix time in seconds.
         forked_from: Handle of the episode that it is a copy of; `None` if it was opened as usual.
         forked_at: How many calls of that episode it begins with.
+        reward_in_meta: Whether the player may be shown the reward.
+        origin: What it was made of.
     """
 
     info: EpisodeInfo
@@ -68,6 +88,8 @@ class StoredEpisode:
     updated_at: float
     forked_from: str | None = None
     forked_at: int | None = None
+    reward_in_meta: bool = False
+    origin: Provenance = UNKNOWN_PROVENANCE
 
 
 @dataclass(frozen=True, slots=True)

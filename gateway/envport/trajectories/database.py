@@ -24,7 +24,7 @@ __all__ = ["Database"]
 
 ResultT = TypeVar("ResultT")
 
-REVISION = "0001"
+REVISION = "0002"
 """The newest migration."""
 
 _FILE = "episodes.db"

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from sqlalchemy import select
 from sqlalchemy.exc import DataError, IntegrityError
 
 from envport.trajectories.database import Database, said
 from envport.trajectories.journal import AbandonedJournal, Position, delete_before, read_lines, segments
 from envport.trajectories.rows import Batch, mark_seen
+from envport.trajectories.schema import episodes
 
 __all__ = ["HEARTBEAT_SECONDS", "Drain", "drain_abandoned"]
 
@@ -76,10 +78,18 @@ class Drain:
                 mark_seen(connection, self._journal.name)
             self._next_beat = now + HEARTBEAT_SECONDS
 
+    def _opened_before(self, keys: set[int]) -> dict[int, str]:
+        query = select(episodes.c.id, episodes.c.handle).where(episodes.c.id.in_(keys))
+        with self._database.engine.begin() as connection:
+            return {row.id: row.handle for row in connection.execute(query)}
+
     def _write(self, lines: list[bytes]) -> list[str]:
         touched: set[str] = set()
         for batch in _write_lines(self._database, self._journal.name, lines):
             self._handles.update(batch.opened)
+            if unknown := batch.touched - self._handles.keys():
+                # Opened by an earlier gateway, or before this process took the place of a lost one.
+                self._handles.update(self._opened_before(unknown))
             touched.update(self._handles[key] for key in batch.touched if key in self._handles)
             for key in batch.ended:
                 self._handles.pop(key, None)

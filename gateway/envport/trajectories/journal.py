@@ -10,6 +10,7 @@ A journal is a folder of segments, with a lock that its writer holds. A segment 
 |---|---|
 | `o` | key of the run, the opened episode as JSON |
 | `s` | key, index, steps, errors, reward or nothing, seconds in the environment, 1 if it has images, the call as JSON |
+| `r` | key, index, the snapshot of the environment in base64 or `-`, the id of the call as JSON |
 | `e` | key, the ended episode as JSON |
 """
 
@@ -20,15 +21,28 @@ import mmap
 import os
 import secrets
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from envport.errors import StoreUnavailable
 
-__all__ = ["AbandonedJournal", "Journal", "Position", "abandoned", "delete_before", "read_lines", "segments"]
+__all__ = [
+    "RESUMING",
+    "AbandonedJournal",
+    "Journal",
+    "Position",
+    "abandoned",
+    "delete_before",
+    "read_lines",
+    "segments",
+]
 
 Position = tuple[int, int]
 """A place in a journal: number of the segment, and offset in bytes."""
+
+RESUMING = "resuming-"
+"""How the names of gateways begin whose live episodes are to be resumed after a restart."""
 
 _SUFFIX = ".journal"
 _SEGMENT_BYTES = 16 * 2**20
@@ -42,6 +56,7 @@ class Journal:
 
     Args:
         folder: Folder of all journals. It is made if it is missing.
+        resumes: Whether its live episodes are to be resumed after a restart.
 
     Attributes:
         name: Its name, which no other journal has.
@@ -52,8 +67,8 @@ class Journal:
         OSError: The folder cannot be written to.
     """
 
-    def __init__(self, folder: Path):
-        self.name = secrets.token_hex(8)
+    def __init__(self, folder: Path, *, resumes: bool = False):
+        self.name = f"{RESUMING if resumes else ''}{secrets.token_hex(8)}"
         self.path = folder / self.name
         self.path.mkdir(parents=True, mode=0o700)
         self._lock = _lock(self.path)
@@ -163,6 +178,12 @@ class AbandonedJournal:
         self.name = path.name
         self.path = path
         self._lock = lock
+
+    @property
+    def age(self) -> float:
+        """About how many seconds ago its gateway wrote to it last."""
+        times = [segment.stat().st_mtime for segment in segments(self.path)]
+        return time.time() - max(times, default=0.0)
 
     def delete(self) -> None:
         """Delete it, because everything is in the database."""

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from envport.trajectories.store import EpisodeSnapshot, Totals
+from envport.trajectories.store import EpisodeSnapshot, ResumePoint, Totals
 from envport.types import Observation, StepRecord
 
-__all__ = ["CallLine", "call_line", "ended_line", "json_line", "opened_line", "parse_call"]
+__all__ = [
+    "CallLine",
+    "call_line",
+    "ended_line",
+    "json_line",
+    "opened_line",
+    "parse_call",
+    "parse_point",
+    "point_line",
+    "recorded_form",
+]
 
 _WITH_BLOBS = frozenset({"image", "audio"})
 
@@ -29,6 +40,11 @@ def json_line(record: StepRecord) -> bytes:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
+def recorded_form(record: StepRecord) -> StepRecord:
+    """A call as it is read back from a store."""
+    return StepRecord.model_validate_json(json_line(record))
+
+
 def opened_line(key: int, snapshot: EpisodeSnapshot, *, with_tools: bool) -> bytes:
     """The line of an episode that begins.
 
@@ -45,6 +61,7 @@ def opened_line(key: int, snapshot: EpisodeSnapshot, *, with_tools: bool) -> byt
         "first_observation": snapshot.first_observation,
         "tools": snapshot.tools if with_tools else None,
         "reward_in_meta": snapshot.reward_in_meta,
+        "origin": snapshot.origin,
         "forked_from": snapshot.forked_from,
         "forked_at": snapshot.forked_at,
     }
@@ -64,6 +81,25 @@ def call_line(key: int, record: StepRecord, totals: Totals) -> bytes:
     blobs = "1" if _has_blobs(record.observation) else "0"
     head = f"s\t{key}\t{record.index}\t{steps}\t{errors}\t{said}\t{seconds:.6f}\t{blobs}\t"
     return head.encode("ascii") + json_line(record) + b"\n"
+
+
+def point_line(key: int, point: ResumePoint) -> bytes:
+    """The line of a resume point.
+
+    Args:
+        key: Key of the run.
+        point: The point.
+    """
+    snapshot = base64.b64encode(point.snapshot) if point.snapshot is not None else b"-"
+    return b"r\t%d\t%d\t%b\t%b\n" % (key, point.index, snapshot, json.dumps(point.call_id).encode("ascii"))
+
+
+def parse_point(line: bytes) -> tuple[int, ResumePoint]:
+    """Read the line of a resume point: the key of the run, and the point."""
+    _, key, index, snapshot, call_id = line.split(b"\t", 4)
+    data = base64.b64decode(snapshot, validate=True) if snapshot != b"-" else None
+    at = int(index) if data is not None else None
+    return int(key), ResumePoint(int(index), json.loads(call_id), data, at)
 
 
 def ended_line(key: int, snapshot: EpisodeSnapshot) -> bytes:

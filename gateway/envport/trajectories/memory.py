@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from envport.trajectories.archive import Archive
+from envport.trajectories.archive import Archive, StoredEpisode
 from envport.trajectories.lines import json_line
-from envport.trajectories.store import EpisodeSnapshot, Totals
+from envport.trajectories.store import EpisodeSnapshot, ResumePoint, Totals
 from envport.types import Observation, StepRecord
 
 __all__ = ["MemoryTrajectories"]
@@ -45,6 +45,7 @@ class MemoryTrajectories:
 
     def __init__(self, max_bytes: int = 8 * 2**20, max_records: int = 10_000, max_total_bytes: int = 512 * 2**20):
         self.at_once = True
+        self.resumes = False
         self.archive: Archive | None = None
         self.where: str | None = None
         self._max_bytes = max_bytes
@@ -64,7 +65,11 @@ class MemoryTrajectories:
         """Do nothing: there is always room for the latest calls."""
 
     async def begin(
-        self, episode_id: str, first_observation: Observation, snapshot: Callable[[], EpisodeSnapshot]
+        self,
+        episode_id: str,
+        first_observation: Observation,
+        snapshot: Callable[[], EpisodeSnapshot],
+        point: ResumePoint | None = None,
     ) -> None:
         """Start the recording of an episode. A recording that exists is replaced."""
         await self.forget(episode_id)
@@ -74,7 +79,9 @@ class MemoryTrajectories:
         self._queue(recording)
         self._make_room()
 
-    async def append(self, episode_id: str, record: StepRecord, totals: Totals) -> None:
+    async def append(
+        self, episode_id: str, record: StepRecord, totals: Totals, point: ResumePoint | None = None
+    ) -> None:
         """Record a call."""
         recording = self._recordings.get(episode_id)
         if recording is None:
@@ -93,6 +100,17 @@ class MemoryTrajectories:
 
     def end(self, episode_id: str, snapshot: Callable[[], EpisodeSnapshot]) -> None:
         """Do nothing: the table remembers how its latest episodes ended."""
+
+    async def left(self) -> Sequence[StoredEpisode]:
+        """None: memory is gone with its gateway."""
+        return []
+
+    async def resume_point(self, episode_id: str) -> ResumePoint | None:
+        """None is recorded."""
+        return None
+
+    def leave(self) -> None:
+        """Do nothing: memory is gone with its gateway."""
 
     async def read(self, episode_id: str) -> tuple[Observation, Sequence[StepRecord], int]:
         """The first observation, the calls that are kept (oldest first), and how many older calls were dropped."""

@@ -16,6 +16,7 @@ from envport.trajectories.schema import (
     gateways,
     labels,
     openings,
+    resume_points,
     steps,
 )
 
@@ -87,7 +88,7 @@ def _delete(connection: Connection, keys: list[int]) -> None:
         return
     handles = select(episodes.c.handle).where(episodes.c.id.in_(keys), episodes.c.latest)
     connection.execute(delete(attachments).where(attachments.c.handle.in_(handles)))
-    for table in (steps, openings, labels):
+    for table in (steps, openings, labels, resume_points):
         connection.execute(delete(table).where(table.c.episode.in_(keys)))
     digests = connection.execute(select(episode_blobs.c.digest).where(episode_blobs.c.episode.in_(keys)).distinct())
     gone = list(digests.scalars())

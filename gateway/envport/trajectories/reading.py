@@ -13,9 +13,10 @@ from sqlalchemy import cast as cast_sql
 
 from envport.errors import StoreUnavailable, UnknownEpisode
 from envport.tools.content import text_observation
-from envport.trajectories.archive import EpisodeFilter, EpisodePage, Period, StoredEpisode
+from envport.trajectories.archive import EpisodeFilter, EpisodePage, Period, Provenance, StoredEpisode
 from envport.trajectories.rows import BLOB
-from envport.trajectories.schema import blobs, episodes, labels, listings, openings, steps
+from envport.trajectories.schema import blobs, episodes, labels, listings, openings, resume_points, steps
+from envport.trajectories.store import ResumePoint
 from envport.types import EpisodeInfo, Observation, Outcome, StepRecord, Task
 
 __all__ = [
@@ -25,8 +26,10 @@ __all__ = [
     "live_of",
     "read_episode",
     "read_label_values",
+    "read_left",
     "read_listing",
     "read_periods",
+    "read_point",
     "read_steps",
     "run_of",
 ]
@@ -120,6 +123,22 @@ def read_steps(
     return [_step(connection, handle, index, body) for index, body in rows]
 
 
+def read_left(connection: Connection, gateway: str) -> dict[int, StoredEpisode]:
+    """The live episodes of a gateway by the keys of their runs, without their first observations."""
+    query = select(*_COLUMNS).outerjoin(openings, openings.c.episode == episodes.c.id)
+    rows = connection.execute(query.where(live_of(gateway), episodes.c.latest).order_by(episodes.c.id)).all()
+    return {row.id: stored for row in rows if (stored := _listed(row)) is not None}
+
+
+def read_point(connection: Connection, key: int) -> ResumePoint | None:
+    """The resume point of a run."""
+    row = connection.execute(select(resume_points).where(resume_points.c.episode == key)).one_or_none()
+    if row is None:
+        return None
+    snapshot = bytes(row.snapshot) if row.snapshot is not None else None
+    return ResumePoint(row[1], row.call_id, snapshot, row.snapshot_index)
+
+
 def read_listing(connection: Connection, fingerprint: str) -> list[dict[str, Any]] | None:
     """A tool listing by its fingerprint."""
     found = connection.execute(select(listings.c.tools).where(listings.c.fingerprint == fingerprint)).scalar()
@@ -209,6 +228,8 @@ def _stored(row: Row[Any], first_observation: Observation) -> StoredEpisode:
         row.updated_at,
         row.forked_from,
         row.forked_at,
+        body["reward_in_meta"],
+        Provenance(**body.get("origin", {})),
     )
 
 

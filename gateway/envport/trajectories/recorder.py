@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -14,17 +15,18 @@ import anyio.to_thread
 from sqlalchemy.exc import SQLAlchemyError
 
 from envport.errors import ConfigurationError, StoreUnavailable, UnknownEpisode
-from envport.trajectories.archive import Archive
+from envport.trajectories.archive import Archive, StoredEpisode
 from envport.trajectories.changes import Changes
 from envport.trajectories.database import Database, said
 from envport.trajectories.database_archive import DatabaseArchive
 from envport.trajectories.drainer import Drainer
 from envport.trajectories.journal import Journal
-from envport.trajectories.lines import call_line, ended_line, opened_line
+from envport.trajectories.lines import call_line, ended_line, opened_line, point_line
 from envport.trajectories.pruning import prune
+from envport.trajectories.reading import read_left, read_point
 from envport.trajectories.recovery import lose_silent, recover
 from envport.trajectories.retention import Retention
-from envport.trajectories.store import EpisodeSnapshot, Totals
+from envport.trajectories.store import EpisodeSnapshot, ResumePoint, Totals
 from envport.types import Observation, StepRecord
 
 __all__ = ["DatabaseTrajectories", "open_archive"]
@@ -47,9 +49,11 @@ class DatabaseTrajectories:
         in_database: Whether a call is answered only when it is in the database, so that not even the loss of this
             machine loses it. Otherwise when it is in the journal, which outlives the process.
         retention: How long episodes are kept.
+        resumes: Whether episodes that are live when this process ends are to go on after a restart.
 
     Attributes:
         at_once: Whether a call is recorded without waiting for anything.
+        resumes: Whether resume points are recorded.
         archive: Looks up what was recorded.
         where: The store, for people to read. It contains no password.
 
@@ -64,7 +68,10 @@ class DatabaseTrajectories:
         journals: Path | None = None,
         in_database: bool = False,
         retention: Retention | None = None,
+        resumes: bool = False,
     ):
+        self.resumes = resumes
+        self._left_live = False
         self._database = Database(where)
         self.where: str | None = self._database.shown
         self.at_once = not in_database
@@ -72,7 +79,7 @@ class DatabaseTrajectories:
         self._journals = _journals_of(self._database, journals)
         self._changes = Changes()
         try:
-            self._journal = Journal(self._journals)
+            self._journal = Journal(self._journals, resumes=resumes)
         except OSError as error:
             self._database.close()
             raise ConfigurationError(f"{self._journals} cannot hold journals: {error.strerror}") from None
@@ -82,11 +89,15 @@ class DatabaseTrajectories:
         self._keys: dict[str, int] = {}
         self._known_listings: set[str] = set()
         self._last_key = 0
+        self._left: dict[int, StoredEpisode] = {}
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Take over what gateways that are gone have left behind, and write to the database in the background."""
         await anyio.to_thread.run_sync(self._recover)
+        if self.resumes:
+            self._left = await self._database.read(partial(read_left, gateway=self._journal.name))
+            self._keys.update({one.info.episode_id: key for key, one in self._left.items()})
         self._drainer.start()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep_house)
@@ -105,20 +116,37 @@ class DatabaseTrajectories:
         self._journal.check()
 
     async def begin(
-        self, episode_id: str, first_observation: Observation, snapshot: Callable[[], EpisodeSnapshot]
+        self,
+        episode_id: str,
+        first_observation: Observation,
+        snapshot: Callable[[], EpisodeSnapshot],
+        point: ResumePoint | None = None,
     ) -> None:
         """Start the recording of an episode, or of another run of it after a reset."""
-        self._begin(episode_id, snapshot())
-        self._drainer.wake()
-        if not self.at_once:
-            await self._drainer.flush(_COMMIT_SECONDS, retry=True)
+        self._begin(episode_id, snapshot(), point)
+        await self._recorded()
 
-    async def append(self, episode_id: str, record: StepRecord, totals: Totals) -> None:
+    async def append(
+        self, episode_id: str, record: StepRecord, totals: Totals, point: ResumePoint | None = None
+    ) -> None:
         """Record a call."""
-        self._journal.write(call_line(self._keys[episode_id], record, totals))
-        self._drainer.wake()
-        if not self.at_once:
-            await self._drainer.flush(_COMMIT_SECONDS, retry=True)
+        key = self._keys[episode_id]
+        line = call_line(key, record, totals)
+        # In one piece: a call that is recorded without its id would be played again.
+        self._journal.write(line + point_line(key, point) if point is not None else line)
+        await self._recorded()
+
+    async def left(self) -> Sequence[StoredEpisode]:
+        """The live episodes of gateways that are gone, which are to be resumed here."""
+        return list(self._left.values())
+
+    async def resume_point(self, episode_id: str) -> ResumePoint | None:
+        """The latest resume point of an episode."""
+        return await self._database.read(partial(read_point, key=self._keys[episode_id]))
+
+    def leave(self) -> None:
+        """Leave the episodes that have not ended to the next gateway."""
+        self._left_live = True
 
     def end(self, episode_id: str, snapshot: Callable[[], EpisodeSnapshot]) -> None:
         """Record how an episode ended. Also for one that could not begin."""
@@ -144,14 +172,15 @@ class DatabaseTrajectories:
         self._keys.pop(episode_id, None)
 
     def _close(self, written: bool) -> None:
-        self._journal.close(delete=written)
+        # The next gateway finds the episodes by the journal.
+        self._journal.close(delete=written and not self._left_live)
         self._database.close()
 
-    def _begin(self, episode_id: str, snapshot: EpisodeSnapshot) -> None:
+    def _begin(self, episode_id: str, snapshot: EpisodeSnapshot, point: ResumePoint | None = None) -> None:
         key = self._new_key()
         fingerprint = snapshot.info.fingerprint
         line = opened_line(key, snapshot, with_tools=fingerprint not in self._known_listings)
-        self._journal.write(line)
+        self._journal.write(line + point_line(key, point) if point is not None else line)
         self._known_listings.add(fingerprint)
         self._keys[episode_id] = key
 
@@ -161,12 +190,17 @@ class DatabaseTrajectories:
         self._last_key = max(now, self._last_key + 1)
         return self._last_key
 
+    async def _recorded(self) -> None:
+        self._drainer.wake()
+        if not self.at_once:
+            await self._drainer.flush(_COMMIT_SECONDS, retry=True)
+
     async def _flush(self) -> None:
         await self._drainer.flush(_FLUSH_SECONDS)
 
     def _recover(self) -> None:
         try:
-            recover(self._database, self._journals)
+            recover(self._database, self._journals, starting=self._journal.name)
         except SQLAlchemyError as error:
             logger.error("what earlier gateways left in %s cannot be read back now: %s", self._journals, said(error))
 

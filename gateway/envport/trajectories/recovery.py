@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from sqlalchemy import ColumnElement, Connection, bindparam, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, or_, select, update
 
 from envport.trajectories.database import Database
 from envport.trajectories.drain import drain_abandoned
-from envport.trajectories.journal import abandoned
+from envport.trajectories.journal import RESUMING, abandoned
 from envport.trajectories.reading import live_of
 from envport.trajectories.schema import episodes, gateways, openings
 from envport.types import Outcome
 
-__all__ = ["LOST", "lose_silent", "recover"]
+__all__ = ["LOST", "RESUME_SECONDS", "lose_silent", "recover"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,31 +32,40 @@ LOST = Outcome(
 # A gateway says every ten seconds that it runs.
 SILENT_SECONDS = 90.0
 
+RESUME_SECONDS = 3600.0
+"""How long episodes that are to be resumed are left alone, until their gateway is started again."""
 
-def recover(database: Database, journals: Path, keep: Callable[[str], bool] = lambda handle: False) -> list[str]:
+
+def recover(database: Database, journals: Path, starting: str | None = None) -> None:
     """Drain the journals of gateways that are gone, and end the episodes that were lost with them.
+
+    The episodes of a gateway that was to resume them are taken over by one that starts and resumes episodes. One that
+    starts and does not, ends them. Otherwise they are left alone for `RESUME_SECONDS`.
 
     Args:
         database: The database.
         journals: The folder of the journals.
-        keep: Whether an episode of this handle is to be resumed, and so is not ended.
-
-    Returns:
-        The handles of the live episodes that were kept.
+        starting: Name of the gateway that is starting; `None` if none is.
 
     Raises:
         SQLAlchemyError: The database is away.
     """
-    kept: list[str] = []
     for journal in abandoned(journals):
         try:
+            to_resume = journal.name.startswith(RESUMING)
+            left_alone = to_resume and starting is None and journal.age < RESUME_SECONDS
             drain_abandoned(journal, database)
+            if left_alone:
+                continue
             with database.write() as connection:
-                kept += _lose(connection, live_of(journal.name), keep)
+                if to_resume and starting is not None and starting.startswith(RESUMING):
+                    # In one transaction: an episode always belongs to a gateway that answers for it.
+                    connection.execute(update(episodes).where(live_of(journal.name)).values(gateway=starting))
+                else:
+                    _lose(connection, live_of(journal.name))
             journal.delete()
         finally:
             journal.release()
-    return kept
 
 
 def lose_silent(database: Database) -> None:
@@ -66,15 +75,19 @@ def lose_silent(database: Database) -> None:
         SQLAlchemyError: The database is away.
     """
     with database.write() as connection:
-        silent = select(gateways.c.name).where(gateways.c.seen_at < time.time() - SILENT_SECONDS)
+        now, it = time.time(), gateways.c
+        to_resume = it.name.startswith(RESUMING)
+        silent = select(it.name).where(
+            or_(
+                and_(it.seen_at < now - SILENT_SECONDS, ~to_resume),
+                it.seen_at < now - RESUME_SECONDS,
+            )
+        )
         _lose(connection, episodes.c.gateway.in_(silent) & episodes.c.ended_at.is_(None))
 
 
-def _lose(
-    connection: Connection, which: ColumnElement[bool], keep: Callable[[str], bool] = lambda handle: False
-) -> list[str]:
-    live: Sequence[tuple[int, str]] = connection.execute(select(episodes.c.id, episodes.c.handle).where(which)).all()
-    lost = [key for key, handle in live if not keep(handle)]
+def _lose(connection: Connection, which: ColumnElement[bool]) -> None:
+    lost: Sequence[int] = connection.execute(select(episodes.c.id).where(which)).scalars().all()
     if lost:
         logger.warning("%d episodes were lost with their gateway", len(lost))
         connection.execute(
@@ -95,4 +108,3 @@ def _lose(
             update(openings).where(openings.c.episode == bindparam("key")).values(outcome=said),
             [{"key": key} for key in lost],
         )
-    return [handle for _, handle in live if keep(handle)]

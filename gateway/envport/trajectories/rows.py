@@ -11,12 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Connection, Double, Table, bindparam, case, update
+from sqlalchemy import ColumnElement, Connection, Double, Table, bindparam, case, delete, func, update
 from sqlalchemy import cast as cast_sql
 from sqlalchemy.dialects import postgresql, sqlite
 
-from envport.trajectories.lines import parse_call
-from envport.trajectories.schema import blobs, episode_blobs, episodes, gateways, labels, listings, openings, steps
+from envport.trajectories.lines import parse_call, parse_point
+from envport.trajectories.schema import (
+    blobs,
+    episode_blobs,
+    episodes,
+    gateways,
+    labels,
+    listings,
+    openings,
+    resume_points,
+    steps,
+)
 from envport.trajectories.store import Totals
 
 __all__ = ["BLOB", "Batch", "insert_new", "mark_seen", "outcome_fields"]
@@ -49,6 +59,7 @@ _ENDED = (
     .values(updated_at=bindparam("new_updated_at"))
 )
 _OUTCOME = update(openings).where(openings.c.episode == bindparam("key")).values(outcome=bindparam("new_outcome"))
+_NOT_RESUMED = delete(resume_points).where(resume_points.c.episode == bindparam("key"))
 _EARLIER_RUN = (
     update(episodes).where(episodes.c.handle == bindparam("of"), episodes.c.id < bindparam("key")).values(latest=False)
 )
@@ -79,6 +90,7 @@ class Batch:
     _ends: list[_Row] = field(default_factory=list[_Row])
     _outcomes: list[_Row] = field(default_factory=list[_Row])
     _earlier: list[_Row] = field(default_factory=list[_Row])
+    _points: dict[int, _Row] = field(default_factory=dict[int, _Row])
 
     def add(self, lines: Sequence[bytes]) -> None:
         """Add lines. One that cannot be read is logged and left out."""
@@ -99,6 +111,8 @@ class Batch:
             self.touched.add(call.key)
         elif kind == b"o\t":
             self._open(line)
+        elif kind == b"r\t":
+            self._resume_from(line)
         elif kind == b"e\t":
             self._end(line)
         else:
@@ -128,7 +142,10 @@ class Batch:
                     for key, total in self._totals.items()
                 ],
             )
+        if self._points:
+            connection.execute(_latest_points(connection), list(self._points.values()))
         if self._ends:
+            connection.execute(_NOT_RESUMED, [{"key": end["key"]} for end in self._ends])
             connection.execute(_ENDED, self._ends)
         if self._outcomes:
             connection.execute(_OUTCOME, self._outcomes)
@@ -170,6 +187,13 @@ class Batch:
             self._insert(listings, {"fingerprint": info["fingerprint"], "tools": json.dumps(said["tools"])})
         self._insert(openings, {"episode": key, "body": body})
 
+    def _resume_from(self, line: bytes) -> None:
+        key, point = parse_point(line)
+        row = self._points.setdefault(key, {"episode": key, "snapshot": None, "snapshot_index": None})
+        row |= {"index": point.index, "call_id": point.call_id}
+        if point.snapshot is not None:
+            row |= {"snapshot": point.snapshot, "snapshot_index": point.snapshot_index}
+
     def _end(self, line: bytes) -> None:
         key, said = _parsed(line)
         self.touched.add(key)
@@ -182,7 +206,7 @@ class Batch:
 
     def _body(self, key: int, said: dict[str, Any]) -> str:
         kept = {name: said["info"][name] for name in ("task", "labels")}
-        kept |= {name: said[name] for name in ("prompt", "first_observation", "reward_in_meta")}
+        kept |= {name: said[name] for name in ("prompt", "first_observation", "reward_in_meta", "origin")}
         self._take_blobs(key, kept["first_observation"])
         return json.dumps(kept, ensure_ascii=False)
 
@@ -206,6 +230,24 @@ def insert_new(connection: Connection, table: Table) -> Any:
     """A statement that inserts rows, except those that are there."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     return dialect.insert(table).on_conflict_do_nothing()
+
+
+def _latest_points(connection: Connection) -> Any:
+    """A statement that inserts resume points, each in place of an earlier one, whose snapshot may stay the latest."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(resume_points)
+    new, before = statement.excluded, resume_points.c
+    return statement.on_conflict_do_update(
+        index_elements=[before.episode],
+        set_={
+            "index": new.index,
+            "call_id": new.call_id,
+            "snapshot": func.coalesce(new.snapshot, before.snapshot),
+            "snapshot_index": func.coalesce(new.snapshot_index, before.snapshot_index),
+        },
+        # The lines of an abandoned journal may be written twice.
+        where=new.index >= before.index,
+    )
 
 
 def mark_seen(connection: Connection, gateway: str) -> None:

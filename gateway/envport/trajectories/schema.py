@@ -14,6 +14,7 @@ __all__ = [
     "listings",
     "metadata",
     "openings",
+    "resume_points",
     "steps",
 ]
 
@@ -81,6 +82,17 @@ steps = Table(
     Column("index", Integer, primary_key=True, autoincrement=False),
     Column("body", Text, nullable=False),  # StepRecord as JSON; images are in `blobs`
     sqlite_with_rowid=False,
+)
+
+# The latest one of each live episode, if the gateway was told to resume episodes.
+resume_points = Table(
+    "resume_points",
+    metadata,
+    Column("episode", BigInteger, primary_key=True, autoincrement=False),
+    Column("index", Integer, nullable=False),  # of the latest call
+    Column("call_id", Text),  # of the latest call
+    Column("snapshot", LargeBinary),  # of the environment
+    Column("snapshot_index", Integer),  # of the call that the snapshot comes after
 )
 
 listings = Table(

@@ -7,10 +7,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from envport.trajectories.archive import Archive
+from envport.trajectories.archive import UNKNOWN_PROVENANCE, Archive, Provenance, StoredEpisode
 from envport.types import EpisodeInfo, Observation, StepRecord
 
-__all__ = ["EpisodeSnapshot", "Totals", "TrajectoryStore"]
+__all__ = ["EpisodeSnapshot", "ResumePoint", "Totals", "TrajectoryStore"]
 
 
 class Totals(NamedTuple):
@@ -30,6 +30,23 @@ class Totals(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """What is recorded beside a call, so that the episode can go on after a restart.
+
+    Attributes:
+        index: Index of the call; 0 before the first one.
+        call_id: The id that the client gave the call, if it gave one.
+        snapshot: The state of the environment after the call; `None` if it was not copied after this one.
+        snapshot_index: Index of the call that the snapshot comes after.
+    """
+
+    index: int
+    call_id: str | None = None
+    snapshot: bytes | None = None
+    snapshot_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EpisodeSnapshot:
     """What is recorded of an episode beside its calls, as it is now.
 
@@ -41,6 +58,7 @@ class EpisodeSnapshot:
         first_observation: What the player saw first.
         tools: Its tool listing, as MCP lists tools.
         reward_in_meta: Whether the player may be shown the reward.
+        origin: What it was made of.
         forked_from: Handle of the episode that it is a copy of; `None` if it was opened as usual.
         forked_at: How many calls of that episode it begins with.
     """
@@ -52,6 +70,7 @@ class EpisodeSnapshot:
     first_observation: Observation
     tools: Sequence[dict[str, Any]]
     reward_in_meta: bool = False
+    origin: Provenance = UNKNOWN_PROVENANCE
     forked_from: str | None = None
     forked_at: int | None = None
 
@@ -61,9 +80,11 @@ class TrajectoryStore(Protocol):
 
     Attributes:
         at_once: Whether `begin` and `append` wait for nothing, so that no cancellation can reach them.
+        resumes: Whether resume points are recorded.
     """
 
     at_once: bool
+    resumes: bool
 
     @property
     def where(self) -> str | None:
@@ -88,7 +109,11 @@ class TrajectoryStore(Protocol):
         ...
 
     async def begin(
-        self, episode_id: str, first_observation: Observation, snapshot: Callable[[], EpisodeSnapshot]
+        self,
+        episode_id: str,
+        first_observation: Observation,
+        snapshot: Callable[[], EpisodeSnapshot],
+        point: ResumePoint | None = None,
     ) -> None:
         """Start the recording of an episode, or of another run of it after a reset.
 
@@ -96,19 +121,23 @@ class TrajectoryStore(Protocol):
             episode_id: Handle of the episode.
             first_observation: What the player sees first.
             snapshot: Returns the episode as it is now.
+            point: What is recorded to resume it.
 
         Raises:
             StoreUnavailable: It cannot be recorded.
         """
         ...
 
-    async def append(self, episode_id: str, record: StepRecord, totals: Totals) -> None:
+    async def append(
+        self, episode_id: str, record: StepRecord, totals: Totals, point: ResumePoint | None = None
+    ) -> None:
         """Record a call.
 
         Args:
             episode_id: Handle of the episode.
             record: The call.
             totals: What the episode has come to after it.
+            point: What is recorded to resume the episode.
 
         Raises:
             StoreUnavailable: It cannot be recorded.
@@ -122,6 +151,26 @@ class TrajectoryStore(Protocol):
             episode_id: Handle of the episode.
             snapshot: Returns the episode as it is now.
         """
+        ...
+
+    async def left(self) -> Sequence[StoredEpisode]:
+        """The episodes that gateways which are gone have left live, and that are to be resumed here.
+
+        Raises:
+            StoreUnavailable: The store cannot be read now.
+        """
+        ...
+
+    async def resume_point(self, episode_id: str) -> ResumePoint | None:
+        """The latest resume point of an episode, with its latest snapshot; `None` if there is none.
+
+        Raises:
+            StoreUnavailable: The store cannot be read now.
+        """
+        ...
+
+    def leave(self) -> None:
+        """Leave the episodes that have not ended to the next gateway."""
         ...
 
     async def read(self, episode_id: str) -> tuple[Observation, Sequence[StepRecord], int]:

@@ -15,6 +15,7 @@ _COMMANDS = {
     "show": "envport.cli.episodes.show:show",
     "replay": "envport.cli.episodes.replay:replay",
     "diff": "envport.cli.episodes.diff:diff",
+    "fork": "envport.cli.episodes.fork:fork",
 }
 
 _GROUP = "envport.episode_commands"
@@ -47,6 +48,6 @@ def episodes_group(arguments: Sequence[str]) -> typer.Typer:
 
 
 def _episodes(context: typer.Context) -> None:
-    """Look up recorded episodes: list, show, export, replay and compare them."""
+    """Look up recorded episodes: list, show, export, replay, compare and copy them."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
