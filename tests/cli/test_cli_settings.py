@@ -8,7 +8,8 @@ from command_line import TOKEN
 from envport.client.choosing import gateway_url
 from envport.errors import ConfigurationError, InvalidAccess, InvalidOption
 from envport.registry import load
-from envport.serving import Service, Settings
+from envport.serve_settings import Settings
+from envport.serving import Service
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "example.org"])

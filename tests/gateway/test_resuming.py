@@ -33,7 +33,7 @@ from envport.errors import (
     UnknownEpisode,
 )
 from envport.registry import load
-from envport.serving import StoreSettings
+from envport.serve_settings import StoreSettings
 from envport.trajectories import EpisodeFilter
 from envport.trajectories.recorder import DatabaseTrajectories, open_archive
 from envport.trajectories.token_secret import kept_secret

@@ -25,7 +25,7 @@ from sqlalchemy import insert
 from envport.bench.jobs import Job, Sample
 from envport.bench.processes import Process, below, cpu_seconds, require_linux
 from envport.bench.runtimes import Figure
-from envport.serving import MEMORY
+from envport.serve_settings import MEMORY
 from envport.trajectories import EpisodeFilter
 from envport.trajectories.database import Database
 from envport.trajectories.database_archive import DatabaseArchive

@@ -24,7 +24,8 @@ from websockets.asyncio.server import serve as websocket_server
 from envport.bench.targets import ServerKind
 from envport.episodes import Limits
 from envport.registry import load
-from envport.serving import Service, Settings
+from envport.serve_settings import Settings
+from envport.serving import Service
 
 if TYPE_CHECKING:
     from envport.app import Gateway

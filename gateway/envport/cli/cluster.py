@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from envport.cli import console
-from envport.serving import RaySettings
+from envport.serve_settings import RaySettings
 
 __all__ = ["cluster"]
 

@@ -13,7 +13,7 @@ import typer
 from envport.cli.groups import OptionGroup
 from envport.episodes import Limits
 from envport.errors import ConfigurationError
-from envport.serving import RaySettings, Settings, StoreSettings
+from envport.serve_settings import RaySettings, Settings, StoreSettings
 from envport.telemetry.logs import LogFormat, LogLevel
 from envport.trajectories import Retention
 

@@ -13,7 +13,8 @@ from envport.episodes import Limits
 from envport.errors import EnvportError, InvalidEnvironment
 from envport.registry import EnvironmentDefinition, load
 from envport.secrecy import hide_memory
-from envport.serving import Service, Settings
+from envport.serve_settings import Settings
+from envport.serving import Service
 
 __all__ = ["main"]
 
