@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -212,7 +213,9 @@ def test_a_call_that_blocks_everything_is_named_in_the_log(caplog: pytest.LogCap
         @tool
         def act(self) -> str:
             """Act."""
-            while not caplog.records:
+            # Without the line, the assertions below say so.
+            until = time.monotonic() + patient(30)
+            while not caplog.records and time.monotonic() < until:
                 LET_GO.wait(0.01)
             return "done"
 

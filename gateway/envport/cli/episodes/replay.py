@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -58,8 +58,8 @@ def replay(
     """
     if every == (episode is not None):
         raise ConfigurationError("give the handle of an episode, or --all with filters")
-    logging.disable()
-    replays = anyio.run(_replay_all, store, _Choice(episode, wanted, limit, reference))
+    with _silent():
+        replays = anyio.run(_replay_all, store, _Choice(episode, wanted, limit, reference))
     if as_json:
         console.document(_document(replays))
     elif episode is not None:
@@ -71,6 +71,17 @@ def replay(
     if not any(it.why_not is None for it in replays):
         raise ConfigurationError("no episode was replayed" + (": none fits" if not replays else ""))
     raise typer.Exit(1 if any(it.difference is not None for it in replays) else 0)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Log nothing: what an environment does wrong in a replay is told as a difference."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @dataclass(frozen=True)
