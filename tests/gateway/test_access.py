@@ -54,6 +54,7 @@ CONTROL_ROUTES = [
     ("GET", "/episodes"),
     ("GET", "/episodes/{id}"),
     ("POST", "/episodes/{id}/finish"),
+    ("POST", "/episodes/{id}/fork"),
     ("POST", "/episodes/{id}/reset"),
     ("POST", "/episodes/{id}/keepalive"),
     ("GET", "/episodes/{id}/legal-calls"),
