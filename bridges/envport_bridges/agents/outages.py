@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 from envport.errors import EnvportError
-from envport_bridges.rollouts.backend import EpisodeSource
+from envport_bridges.rollouts.connection import Connection
 
 __all__ = ["OutageWatch"]
 
@@ -20,24 +18,15 @@ class OutageWatch:
     """Asks a gateway again and again whether it is there.
 
     Args:
-        source: The gateway.
+        connection: The connection to the gateway.
     """
 
-    def __init__(self, source: EpisodeSource):
-        self._source = source
+    def __init__(self, connection: Connection):
+        self._connection = connection
         self._last_outage = float("-inf")
 
-    @asynccontextmanager
-    async def watching(self) -> AsyncGenerator[None]:
-        """Watch in the background."""
-        task = asyncio.create_task(self._watch())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
+        """Ask until this is cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(_INTERVAL)
@@ -46,7 +35,7 @@ class OutageWatch:
         """Ask once."""
         try:
             async with asyncio.timeout(_PATIENCE):
-                await self._source.describe()
+                await self._connection.loop.run_async(self._connection.source.describe())
         except (EnvportError, TimeoutError):
             self._last_outage = time.monotonic()
 

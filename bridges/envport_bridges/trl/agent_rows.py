@@ -107,7 +107,7 @@ def log_agents(trainer: Any, rows: Sequence[AgentRow], *, all_chains: bool) -> N
     figures: dict[str, list[float]] = {
         "agent/chains": [len(row.chains) for row in rows],
         "agent/left_out_tokens": [0 if all_chains else row.left_out for row in rows],
-        "agent/model_calls": [len(one.session.calls.calls) for one in played if one.session is not None],
+        "agent/model_calls": [one.model_calls for one in played],
         "agent/refused_requests": [sum(one.session.refused.values()) for one in played if one.session is not None],
         "agent/crashed": [float(one.ending == "crashed") for one in played],
         "agent/stopped_at_deadline": [float(one.ending == "deadline") for one in played],

@@ -17,7 +17,7 @@ from envport_bridges.trl.formats import CallFormat, CallWriter
 from envport_bridges.trl.tools import ListedTool
 from envport_bridges.trl.turns import read_turn
 
-__all__ = ["ChatTemplateFormat", "complete_for_tools"]
+__all__ = ["ChatTemplateFormat", "complete_for_tools", "prepare_for_tools"]
 
 _NO_LIMIT = 1 << 30
 _CONTROL = {"sanitize_control_tokens": True}
@@ -43,6 +43,12 @@ def complete_for_tools(processing_class: Any, chat_template: str | None) -> str 
     return chat_template
 
 
+def prepare_for_tools(trainer: Any) -> None:
+    """Complete a trainer that was given no tools for conversations with tools."""
+    trainer.chat_template = complete_for_tools(trainer.processing_class, trainer.chat_template)
+    trainer.chat_template_kwargs = {**_CONTROL, **trainer.chat_template_kwargs}
+
+
 @dataclass
 class ChatTemplateFormat:
     """A `ChatFormat` by a tokenizer's chat template.
@@ -66,8 +72,7 @@ class ChatTemplateFormat:
     @classmethod
     def of_trainer(cls, trainer: Any) -> ChatTemplateFormat:
         """The format in which a trainer shows conversations to its model. Completes the trainer for tools."""
-        trainer.chat_template = complete_for_tools(trainer.processing_class, trainer.chat_template)
-        trainer.chat_template_kwargs = {**_CONTROL, **trainer.chat_template_kwargs}
+        prepare_for_tools(trainer)
         return cls(
             trainer.processing_class,
             trainer.chat_template,

@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from envport_bridges.agents.model.sampling import Sampled, SampleRequest
+from envport_bridges.agents.model.sampling import Sampled, Sampler, SampleRequest
 
-__all__ = ["NEEDED_TO_SAMPLE", "TrainerSampler"]
+__all__ = ["NEEDED_TO_SAMPLE", "TrainerSampler", "sampler_of"]
 
 NEEDED_TO_SAMPLE = ("_generate_single_turn", "generation_config", "use_vllm")
 """The internals of a trainer that this module leans on."""
@@ -57,3 +57,8 @@ def _at_most(trainer: Any, tokens: int) -> Iterator[None]:
         yield
     finally:
         setattr(holder, name, configured)
+
+
+def sampler_of(trainer: Any) -> Sampler:
+    """What samples for the agents of a trainer."""
+    return TrainerSampler(trainer)
