@@ -9,16 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from envport.blocks import text_of
-from envport.errors import EnvportError, GatewayUnreachable
+from envport.errors import ConfigurationError, EnvportError, GatewayUnreachable
 from envport.types import Choice, EnvironmentInfo, EpisodeInfo
 from envport_bridges.agents.model.sessions import ModelSession
 from envport_bridges.agents.outages import OutageWatch
+from envport_bridges.agents.programs.deadlines import Deadline
 from envport_bridges.agents.programs.missions import Mission, ModelAccess
+from envport_bridges.agents.programs.processes import Ended
+from envport_bridges.agents.programs.running import MissionRunner
 from envport_bridges.rollouts.backend import RolloutEpisode
 from envport_bridges.rollouts.connection import Connection
 from envport_bridges.rollouts.score import RolloutScore, lost_to
 
-__all__ = ["AgentEnding", "AgentEpisode", "AgentEpisodes", "AgentProgram", "ProgramEnd", "SessionSource"]
+__all__ = ["AgentEnding", "AgentEpisode", "AgentEpisodes", "SessionSource"]
 
 ResultT = TypeVar("ResultT")
 
@@ -26,32 +29,6 @@ logger = logging.getLogger(__name__)
 
 AgentEnding = Literal["exited", "crashed", "deadline"]
 """How an agent ended: by itself, by itself with an error, or because its time was over."""
-
-
-@dataclass(frozen=True)
-class ProgramEnd:
-    """How a program ended that played an episode.
-
-    Attributes:
-        ending: How it ended.
-        output: The end of what it printed, and of its error.
-    """
-
-    ending: AgentEnding
-    output: str = ""
-
-
-class AgentProgram(Protocol):
-    """Runs an agent's program."""
-
-    async def play(self, mission: Mission, session: ModelSession) -> ProgramEnd:
-        """Have it play an episode, within its time.
-
-        Args:
-            mission: The episode and the model.
-            session: The model's side. Time in which it has requests without an answer is not the program's.
-        """
-        ...
 
 
 class SessionSource(Protocol):
@@ -79,7 +56,7 @@ class AgentEpisode:
         choice: Its task and seed.
         prompt: What the agent was told: the task's prompt and the first observation.
         session: All that its model wrote; `None` if the episode could not be opened.
-        end: How its program ended.
+        ended: How its program ended; `None` if it was not started.
         score: What it came to.
         reward: Its reward: 0 if no step had one, `None` if it is lost.
         steps: Calls that reached the environment.
@@ -90,7 +67,7 @@ class AgentEpisode:
     choice: Choice
     prompt: str = ""
     session: ModelSession | None = None
-    end: ProgramEnd = ProgramEnd("exited")
+    ended: Ended | None = None
     score: RolloutScore = field(default_factory=RolloutScore)
     reward: float | None = None
     steps: int = 0
@@ -100,7 +77,9 @@ class AgentEpisode:
     @property
     def ending(self) -> AgentEnding:
         """How its program ended."""
-        return self.end.ending
+        if self.ended is None or self.ended.code == 0:
+            return "exited"
+        return "crashed" if self.ended.code is not None else "deadline"
 
     @property
     def model_calls(self) -> int:
@@ -129,15 +108,19 @@ class AgentEpisodes:
     Args:
         connection: The connection to the gateway, which mints a token for each episode.
         info: The environment.
-        program: The agent.
+        runner: Runs the agent.
+        seconds: What an agent has for an episode, without the time in which its model writes.
         max_calls: Most turns of the model in an episode.
     """
 
-    def __init__(self, connection: Connection, info: EnvironmentInfo, program: AgentProgram, max_calls: int):
+    def __init__(
+        self, connection: Connection, info: EnvironmentInfo, runner: MissionRunner, seconds: float, max_calls: int
+    ):
         self.outages = OutageWatch(connection)
         self._connection = connection
         self._info = info
-        self._program = program
+        self._runner = runner
+        self._seconds = seconds
         self._max_calls = max_calls
 
     async def play(self, choice: Choice, sessions: SessionSource) -> AgentEpisode:
@@ -148,6 +131,9 @@ class AgentEpisodes:
         Args:
             choice: Its task and seed.
             sessions: Opens a session of the agent's model.
+
+        Raises:
+            ConfigurationError: The agent's sandbox could not be made.
         """
         played = AgentEpisode(choice)
         try:
@@ -157,6 +143,8 @@ class AgentEpisodes:
             return played
         try:
             await self._play(played, opened, sessions)
+        except ConfigurationError:
+            raise
         except EnvportError as error:
             self._lose(played, error, "could not be scored")
         finally:
@@ -166,10 +154,12 @@ class AgentEpisodes:
     async def _play(self, played: AgentEpisode, opened: RolloutEpisode, sessions: SessionSource) -> None:
         first = "\n".join(map(text_of, opened.observation.content))
         played.prompt = f"{opened.prompt}\n\n{first}" if opened.prompt else first
+        deadline = Deadline(self._seconds)
         played.session = sessions.open_session(self._max_calls)
+        played.session.answering = deadline.paused
         began = time.monotonic()
         try:
-            played.end = await self._program.play(self._mission(played, opened, sessions), played.session)
+            played.ended = await self._runner.run(self._mission(played, opened, sessions), deadline)
         finally:
             sessions.end_session(played.session)
             played.seconds = time.monotonic() - began

@@ -22,7 +22,8 @@ from envport_bridges.agents.gateways.place import Place
 from envport_bridges.agents.model.contexts import ContextLimits
 from envport_bridges.agents.model.desk import DeskFigures, ModelDesk
 from envport_bridges.agents.model.endpoint import ModelEndpoint
-from envport_bridges.agents.playing import AgentEpisode, AgentEpisodes, AgentProgram, SessionSource
+from envport_bridges.agents.playing import AgentEpisode, AgentEpisodes, SessionSource
+from envport_bridges.agents.programs.running import MissionRunner
 from envport_bridges.rollouts.backend import RolloutTarget
 from envport_bridges.rollouts.connection import connect
 from envport_bridges.rollouts.loop import BackgroundLoop
@@ -54,12 +55,13 @@ class AgentSettings:
     """How agents play a batch; see `Trainable.agent_rollout_func`."""
 
     at_once: int = 8
+    deadline: float = 120.0
     max_model_calls: int = 200
     all_chains: bool = False
     compare_tokenizing: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("at_once", "max_model_calls"):
+        for name in ("at_once", "deadline", "max_model_calls"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; it has to be positive")
 
@@ -74,7 +76,7 @@ class AgentRollout:
 
     Args:
         factories: The environments, each for the rows that have its name in the column `environment`.
-        program: The agent.
+        runner: Runs the agent.
         settings: How it plays.
 
     Raises:
@@ -84,7 +86,7 @@ class AgentRollout:
     def __init__(
         self,
         factories: Mapping[None, EnvironmentFactory] | Mapping[str, EnvironmentFactory],
-        program: AgentProgram,
+        runner: MissionRunner,
         settings: AgentSettings,
     ):
         _require_one_process(int(os.environ.get("WORLD_SIZE") or 1))
@@ -92,7 +94,7 @@ class AgentRollout:
         self.added: list[AddedRow] = []
         self.figures = DeskFigures()
         self._factories: dict[str | None, EnvironmentFactory] = {**factories}
-        self._program = program
+        self._runner = runner
         self._settings = settings
         self._stops = any(stops_at(factory.on_outage) for factory in factories.values())
 
@@ -105,7 +107,7 @@ class AgentRollout:
                 connection = connect(self._with_tokens(factory.target))
                 connection.keep_alive(factory.info.limits.idle_seconds)
                 players[factory.target] = AgentEpisodes(
-                    connection, factory.info, self._program, self._settings.max_model_calls
+                    connection, factory.info, self._runner, self._settings.deadline, self._settings.max_model_calls
                 )
         return {name: players[factory.target] for name, factory in self._factories.items()}
 
@@ -234,5 +236,9 @@ def _require_some_play(episodes: Sequence[AgentEpisode]) -> None:
     if played and all(one.ending == "crashed" and not one.model_calls for one in played):
         raise ConfigurationError(
             f"the agent failed in all of {len(played)} episodes before it asked its model for anything. The end of its "
-            f"output: {played[-1].end.output.strip() or '(none)'}"
+            f"output: {_output(played[-1]) or '(none)'}"
         )
+
+
+def _output(episode: AgentEpisode) -> str:
+    return episode.ended.output.strip() if episode.ended is not None else ""

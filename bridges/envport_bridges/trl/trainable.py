@@ -104,13 +104,13 @@ class Trainable(ABC):
             ConfigurationError: Sandboxes cannot be made here, or the training has several processes.
             InvalidOption: The program is not installed, or cannot be pointed at a model.
         """
-        from envport_bridges.agents.programs.players import program_of
+        from envport_bridges.agents.programs.starting import runner_of
         from envport_bridges.trl.agent_rollout import AgentRollout, AgentSettings
 
         return AgentRollout(
             _by_name(self.environment_factory),
-            program_of(command, deadline, resident=resident, sandbox=sandbox, reads=reads),
-            AgentSettings(at_once, max_model_calls, all_chains, compare_tokenizing),
+            runner_of(command, resident=resident, sandbox=sandbox, reads=reads),
+            AgentSettings(at_once, deadline, max_model_calls, all_chains, compare_tokenizing),
         )
 
     @cached_property

@@ -114,8 +114,9 @@ class ModelDesk:
         its way. Where the client does not say whether it did, an equal request counts as sent before.
         """
         asked = _Asked(session, request, Conversation.of(request), resent)
-        self._inbox.put(asked)
-        return await asyncio.wrap_future(asked.answer)
+        with session.answering():
+            self._inbox.put(asked)
+            return await asyncio.wrap_future(asked.answer)
 
     def wake(self) -> None:
         """Have `work` look again whether it is over. From any thread."""
