@@ -108,7 +108,7 @@ def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
         where = f"messages[{index}]"
         message = object_of(given, where)
         content = message.get("content")
-        blocks = content if isinstance(content, list) else [content]
+        blocks = list_of(content if isinstance(content, list) else [content], where)
         role = message.get("role")
         if role == "system":
             transcript.say("system", text_of_parts(content, f"{where}.content", ("text",)))
@@ -131,11 +131,11 @@ def _read_user(transcript: Transcript, blocks: list[Any], where: str) -> None:
             said.clear()
 
     for index, given in enumerate(blocks):
-        if not isinstance(given, dict) or given.get("type") != "tool_result":
-            said.append(given)
+        block = _block(given, f"{where}[{index}]")
+        if block.get("type") != "tool_result":
+            said.append(block)
             continue
         end_of_text()
-        block = object_of(given, f"{where}[{index}]")
         text = text_of_parts(block.get("content"), f"{where}[{index}].content", ("text",))
         failed = flag_of(block, "is_error")
         call_id = text_of(block.get("tool_use_id"), f"{where}[{index}].tool_use_id")
@@ -148,15 +148,20 @@ def _read_assistant(transcript: Transcript, blocks: list[Any], where: str) -> No
     calls: list[dict[str, Any]] = []
     for index, given in enumerate(blocks):
         place = f"{where}[{index}]"
-        kind = object_of(given, place).get("type") if isinstance(given, dict) else "text"
+        block = _block(given, place)
+        kind = block.get("type")
         if kind == "tool_use":
-            block = object_of(given, place)
             arguments = object_of(block.get("input"), f"{place}.input")
             name = text_of(block.get("name"), f"{place}.name")
             calls.append(function_call(text_of(block.get("id"), f"{place}.id"), name, arguments))
         elif kind not in ("thinking", "redacted_thinking"):
-            said.append(given)
+            said.append(block)
     transcript.turn(text_of_parts(said, where, ("text",)), calls)
+
+
+def _block(given: Any, where: str) -> dict[str, Any]:
+    """A block of a message. Text alone is a block of text."""
+    return {"type": "text", "text": given} if isinstance(given, str) else object_of(given, where)
 
 
 def _tools(given: Any) -> tuple[list[dict[str, Any]], list[str]]:

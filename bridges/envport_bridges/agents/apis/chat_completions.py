@@ -152,9 +152,9 @@ def _call(given: Any, where: str) -> dict[str, Any]:
     function = object_of(call.get("function"), f"{where}.function")
     name = text_of(function.get("name"), f"{where}.function.name")
     arguments = function.get("arguments")
-    if not isinstance(arguments, dict):
-        arguments = arguments_of(text_of(arguments, f"{where}.function.arguments"))
-    return function_call(text_of(call.get("id"), f"{where}.id"), name, arguments)
+    place = f"{where}.function.arguments"
+    read = object_of(arguments, place) if isinstance(arguments, dict) else arguments_of(text_of(arguments, place))
+    return function_call(text_of(call.get("id"), f"{where}.id"), name, read)
 
 
 def _tools(given: Any) -> tuple[list[dict[str, Any]], list[str]]:

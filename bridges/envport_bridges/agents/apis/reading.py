@@ -27,8 +27,15 @@ __all__ = [
     "unsupported",
 ]
 
-_NO_PARAMETERS = {"type": "object", "properties": {}}
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+# Anthropic's have the date of their version.
+_VERSION = re.compile(r"_[0-9]{8}$")
+# Names of other tools are not repeated: they are told in a header and in the log.
+_HOSTED = frozenset((
+    "apply_patch", "bash", "code_execution", "code_interpreter", "computer", "computer_use_preview", "custom",
+    "file_search", "image_generation", "local_shell", "mcp", "memory", "namespace", "shell", "text_editor",
+    "tool_search", "web_fetch", "web_search", "web_search_preview",
+))  # fmt: skip
 
 
 def invalid(message: str) -> RequestRefused:
@@ -99,7 +106,7 @@ def stops_of(value: Any, where: str) -> tuple[str, ...]:
     return texts
 
 
-def text_of_parts(content: Any, where: str, types: Iterable[str]) -> str:
+def text_of_parts(content: Any, where: str, types: Sequence[str]) -> str:
     """The text of a message: as it is, or in parts, which become one text with line breaks between them.
 
     Args:
@@ -112,7 +119,7 @@ def text_of_parts(content: Any, where: str, types: Iterable[str]) -> str:
     texts: list[str] = []
     for index, part in enumerate(list_of(content, where)):
         place = f"{where}[{index}]"
-        part = {"type": "text", "text": part} if isinstance(part, str) else object_of(part, place)
+        part = object_of({"type": "text", "text": part} if isinstance(part, str) else part, place)
         kind = part.get("type")
         if kind not in types:
             raise unsupported(f"{place} is of type {_shown(kind)}: the policy reads text only ({', '.join(types)})")
@@ -141,8 +148,8 @@ def function_tool(name: Any, description: Any, parameters: Any, where: str) -> d
 
 def hosted_tool(kind: Any) -> str:
     """What stands in `ModelRequest.ignored` for a tool that the API's own server would run."""
-    plain = isinstance(kind, str) and _PLAIN_NAME.fullmatch(kind)
-    return f"tools.{kind}" if plain else "tools.other"
+    name = _VERSION.sub("", kind) if isinstance(kind, str) else None
+    return f"tools.{name}" if name in _HOSTED else "tools.other"
 
 
 def ignored_settings(body: Mapping[str, Any], names: Iterable[str]) -> list[str]:

@@ -90,7 +90,7 @@ def _items(called: Mapping[str, CalledTool], reply: ModelReply) -> Iterator[dict
         thought = {"type": "reasoning_text", "text": reply.reasoning}
         yield {"type": "reasoning", "id": random_id("rs"), "summary": [], "content": [thought], "status": "completed"}
     if reply.text or not reply.tool_calls:
-        part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
+        part: dict[str, Any] = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
         status = "incomplete" if reply.finish == "length" else "completed"
         yield {"type": "message", "id": random_id("msg"), "role": "assistant", "status": status, "content": [part]}
     for call in reply.tool_calls:

@@ -16,13 +16,14 @@ class ModelSession:
     """The model as one episode's agent sees it.
 
     Attributes:
-        max_calls: Most turns that the model writes for it.
+        max_calls: Most turns that the model writes for it. A request that is sent again counts again.
         token: Bearer token (`Authorization: Bearer` or `x-api-key`) of its requests.
         calls: The turns that were sampled for it.
         refused: How many of its requests were refused, by the code of the refusal.
         ignored: How many of its requests had a setting that is not honoured, by the setting.
         open: Whether its requests are still answered.
         waiting: Requests that have no answer yet.
+        turns: Requests that were answered with a turn, or are about to be.
     """
 
     max_calls: int
@@ -32,3 +33,4 @@ class ModelSession:
     ignored: Counter[str] = field(default_factory=Counter[str])
     open: bool = True
     waiting: int = 0
+    turns: int = 0
