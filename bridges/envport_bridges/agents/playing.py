@@ -35,7 +35,7 @@ class SessionSource(Protocol):
     """Opens sessions of a model; the model endpoint."""
 
     @property
-    def url(self) -> str:
+    def anthropic_url(self) -> str:
         """Its root, such as `http://127.0.0.1:8001`."""
         ...
 
@@ -170,7 +170,7 @@ class AgentEpisodes:
     def _mission(self, played: AgentEpisode, opened: RolloutEpisode, sessions: SessionSource) -> Mission:
         assert opened.token is not None
         assert played.session is not None
-        return Mission(opened.address, opened.token, played.prompt, ModelAccess(sessions.url, played.session.token))
+        return Mission(opened.address, opened.token, played.prompt, ModelAccess(sessions.anthropic_url, played.session.token))
 
     async def _there(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
         """Do something in the connection's event loop."""

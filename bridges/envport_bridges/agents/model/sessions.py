@@ -18,7 +18,7 @@ class ModelSession:
     """The model as one episode's agent sees it.
 
     Attributes:
-        max_calls: Most turns that the model writes for it.
+        max_calls: Most turns that the model writes for it. A request that is sent again counts again.
         token: Bearer token (`Authorization: Bearer` or `x-api-key`) of its requests.
         calls: The turns that were sampled for it.
         refused: How many of its requests were refused, by the code of the refusal.
@@ -26,6 +26,7 @@ class ModelSession:
         open: Whether its requests are still answered.
         waiting: Requests that have no answer yet.
         answering: Entered while a request waits for the model: that time is not the agent's.
+        turns: Requests that were answered with a turn, or are about to be.
     """
 
     max_calls: int
@@ -36,3 +37,4 @@ class ModelSession:
     open: bool = True
     waiting: int = 0
     answering: Callable[[], AbstractContextManager[None]] = nullcontext
+    turns: int = 0
