@@ -181,8 +181,8 @@ class AgentEpisodes:
 
     async def _excuse(self, began: float) -> None:
         """An agent that does not come to the end while its gateway is away is not to blame."""
-        await self._outages.look()
-        if self._outages.away_since(began):
+        await self.outages.look()
+        if self.outages.away_since(began):
             raise GatewayUnreachable("the gateway was away while the agent played")
 
     def _lose(self, played: AgentEpisode, error: EnvportError, how: str) -> None:
