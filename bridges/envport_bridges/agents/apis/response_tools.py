@@ -89,7 +89,7 @@ class ResponseTools:
             # The instructions of an MCP server, for example. There is no other place for them.
             function = self.shown[first]["function"]
             about = text_of(tool["description"], f"{where}.description")
-            function["description"] = f"{about}\n\n{function['description']}"
+            function["description"] = "\n\n".join(filter(None, (about, function["description"])))
 
     def _add(self, tool: Mapping[str, Any], kind: Literal["function", "custom"], where: str, group: str | None) -> None:
         name = shown_name(text_of(tool.get("name"), f"{where}.name"), group)
