@@ -95,6 +95,7 @@ class AgentRollout:
         self.figures = DeskFigures()
         self._factories: dict[str | None, EnvironmentFactory] = {**factories}
         self._runner = runner
+        weakref.finalize(self, runner.close)
         self._settings = settings
         self._stops = any(stops_at(factory.on_outage) for factory in factories.values())
 
@@ -147,8 +148,16 @@ class AgentRollout:
             ContextLimits(trainer.max_completion_length),
             compare_tokenizing=self._settings.compare_tokenizing,
         )
-        with ModelEndpoint(desk) as endpoint, _Batch(self._players, self._settings.at_once, desk, endpoint) as batch:
-            episodes = batch.play(chosen)
+        try:
+            with (
+                ModelEndpoint(desk) as endpoint,
+                _Batch(self._players, self._settings.at_once, desk, endpoint) as batch,
+            ):
+                episodes = batch.play(chosen)
+        except BaseException:
+            # Nobody is left who would ask for another batch.
+            self._runner.close()
+            raise
         self.figures = desk.figures
         rows = [AgentRow.of(episode) for episode in episodes]
         _require_some_play(episodes)
