@@ -93,7 +93,7 @@ class AgentRollout:
         self.all_chains = settings.all_chains
         self.added: list[AddedRow] = []
         self.figures = DeskFigures()
-        self._factories: dict[str | None, EnvironmentFactory] = {**factories}
+        self._factories: dict[str | None, EnvironmentFactory] = dict(factories.items())
         self._runner = runner
         weakref.finalize(self, runner.close)
         self._settings = settings
@@ -156,7 +156,7 @@ class AgentRollout:
                 episodes = batch.play(chosen)
         except BaseException:
             # Nobody is left who would ask for another batch.
-            self._runner.close()
+            self.close()
             raise
         self.figures = desk.figures
         rows = [AgentRow.of(episode) for episode in episodes]
@@ -169,6 +169,10 @@ class AgentRollout:
         ]
         log_agents(trainer, rows, all_chains=self.all_chains)
         return agent_columns(rows, trainer._tokenizer.eos_token_id, with_logprobs=trainer.use_vllm)
+
+    def close(self) -> None:
+        """End the processes of resident agents. They also end by themselves, a minute after their last mission."""
+        self._runner.close()
 
     def _require(self, trainer: Any) -> None:
         require_internals(trainer, _NEEDED, "train agents by rollout_func")
