@@ -31,9 +31,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from envport_bridges.trl import EnvironmentSpec
 
-HERE = Path(__file__).parent
 # The game, the tiny model and its warm-up are those of another example.
-sys.path.append(str(HERE.parent / "grpo_catch"))
+sys.path.append(str(Path(__file__).parents[1] / "grpo_catch"))
 
 from curves import Result, report
 from lessons import CATCH
@@ -41,6 +40,7 @@ from progress import Progress
 from tiny_policy import make_model, make_tokenizer
 from warm_up import fine_tune, play, texts_of
 
+HERE = Path(__file__).parent
 REFERENCE = CATCH.reference.partition("=")[2]
 LEARN = 0.9
 
