@@ -89,6 +89,20 @@ def settings(options: argparse.Namespace, seed: int, output: Path) -> GRPOConfig
     )
 
 
+def spec_of(options: argparse.Namespace, seed: int) -> EnvironmentSpec:
+    """The episodes to train on."""
+    return EnvironmentSpec(REFERENCE, split="train", num_tasks=options.groups * options.batches, seed=seed)
+
+
+def policy(spec: EnvironmentSpec, seed: int, options: argparse.Namespace, output: Path) -> tuple[Any, Any]:
+    """A tiny model that knows the form of the game, and its tokenizer."""
+    episodes = play(spec, options.warm_up, seed)
+    tokenizer = make_tokenizer(texts_of(episodes), CATCH.alone)
+    model = make_model(tokenizer)
+    fine_tune(model, tokenizer, episodes, output, seed)
+    return model, tokenizer
+
+
 def learn(seed: int, options: argparse.Namespace) -> Result:
     """Warm a policy up, train it by the agent's episodes, and evaluate the agent before and after."""
     began = time.monotonic()
@@ -97,16 +111,13 @@ def learn(seed: int, options: argparse.Namespace) -> Result:
     torch.set_num_threads(1)  # On a model this small, more threads only wait for each other.
     set_seed(seed)
     output = options.output / f"seed-{seed}"
-    spec = EnvironmentSpec(REFERENCE, split="train", num_tasks=options.groups * options.batches, seed=seed)
+    spec = spec_of(options, seed)
     # Seeds that were not trained on, and tasks that were never seen.
     held_out = [
         EnvironmentSpec(REFERENCE, split=split, num_tasks=options.evaluation, seed=1_000_000 + seed).rollout_dataset
         for split in ("train", "test")
     ]
-    episodes = play(spec, options.warm_up, seed)
-    tokenizer = make_tokenizer(texts_of(episodes), CATCH.alone)
-    model = make_model(tokenizer)
-    fine_tune(model, tokenizer, episodes, output, seed)
+    model, tokenizer = policy(spec, seed, options, output)
     trainer = GRPOTrainer(
         model=model,
         args=settings(options, seed, output),
