@@ -97,7 +97,7 @@ def codex(endpoint: ModelEndpoint, token: str, mcp_url: str) -> Started:
         "model=policy",
         "model_provider=policy",
         f"model_providers.policy={provider}",
-        f'mcp_servers.envport={{url="{mcp_url}",default_tools_approval_mode="approve"}}',
+        f'mcp_servers.envport={{url="{mcp_url}"}}',
     ]
     words = [word for setting in settings for word in ("-c", setting)]
     program = str(executable("@openai/codex", "codex"))
