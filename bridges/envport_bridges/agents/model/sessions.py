@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from envport_bridges.agents.model.calls import CallTree
@@ -23,6 +25,7 @@ class ModelSession:
         ignored: How many of its requests had a setting that is not honoured, by the setting.
         open: Whether its requests are still answered.
         waiting: Requests that have no answer yet.
+        answering: Entered while a request waits for the model: that time is not the agent's.
         turns: Requests that were answered with a turn, or are about to be.
     """
 
@@ -33,4 +36,5 @@ class ModelSession:
     ignored: Counter[str] = field(default_factory=Counter[str])
     open: bool = True
     waiting: int = 0
+    answering: Callable[[], AbstractContextManager[None]] = nullcontext
     turns: int = 0

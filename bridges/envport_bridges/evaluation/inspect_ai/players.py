@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
@@ -18,20 +16,19 @@ from inspect_ai.util import LimitExceededError
 
 from envport.blocks import text_of
 from envport.client import AsyncClient
-from envport.errors import ConfigurationError, EnvportError, EpisodeOver, UnknownEpisode
+from envport.errors import EnvportError, EpisodeOver, UnknownEpisode
 from envport.types import LegalCall, OpenedEpisode
+from envport_bridges.agents.programs.agents import Agent
+from envport_bridges.agents.programs.missions import Mission
+from envport_bridges.agents.programs.processes import Ended
+from envport_bridges.agents.programs.running import AgentRunner
+from envport_bridges.agents.programs.sandbox import AgentSandbox
+from envport_bridges.agents.programs.seat import Seat
 from envport_bridges.evaluation.inspect_ai.calls import ShownSeat
 from envport_bridges.evaluation.inspect_ai.exact_tools import playable, shown, tool_content
-from envport_bridges.evaluation.players.agents import Agent, Mission
 from envport_bridges.evaluation.players.policies import PolicyRaised, View, load_policy, play_policy
-from envport_bridges.evaluation.players.processes import Ended, run_bounded
-from envport_bridges.evaluation.players.rooms import Rooms
-from envport_bridges.evaluation.players.sandbox import AgentSandbox
-from envport_bridges.evaluation.players.seat import Seat
 
 __all__ = ["AgentPlayer", "Ending", "EpisodePlayer", "EpisodeToPlay", "ModelPlayer", "PolicyPlayer"]
-
-_MOST_OUTPUT = 400
 
 
 @dataclass(frozen=True)
@@ -179,60 +176,31 @@ class AgentPlayer:
     """
 
     def __init__(self, command: str, seconds: float, sandbox: bool = True, reads: Sequence[str] = ()):
-        self._agent = Agent.named(command)
+        agent = Agent.named(command)
+        own = AgentSandbox(agent, reads) if sandbox else None
+        if own is not None:
+            own.require()
         self._seconds = seconds
-        self._sandbox = AgentSandbox(self._agent, reads) if sandbox else None
-        if self._sandbox is not None:
-            self._sandbox.require()
+        self._runner = AgentRunner(agent, own)
 
     async def play(self, game: EpisodeToPlay, state: TaskState) -> Ending:
         """Run the program in its own folder, and kill its remaining processes at the end."""
-        # Ignore errors: an agent may leave files that cannot be deleted.
-        with tempfile.TemporaryDirectory(prefix="envport-agent-", ignore_cleanup_errors=True) as root:
-            ended = await self._run(game, Rooms(Path(root)))
+        assert game.opened.token is not None
+        mission = Mission(game.opened.mcp_url, game.opened.token, game.text)
+        ended = await self._run(game, mission)
         transcript().info({"exit_code": ended.code, "output": ended.output}, source="agent")
         state.output = ModelOutput.from_content("agent", ended.output)
         if ended.code is None:
             return Ending(f"the agent was stopped after {self._seconds:g} seconds")
-        last = ended.output.strip()[-_MOST_OUTPUT:]
-        broke = f"exit code {ended.code}. The end of its output: {last or '(none)'}" if ended.code else None
-        return Ending(f"the agent exited with {ended.code}", broke=broke)
+        return Ending(f"the agent exited with {ended.code}", broke=ended.broke)
 
-    async def _run(self, game: EpisodeToPlay, rooms: Rooms) -> Ended:
-        assert game.opened.token is not None
-        mission = Mission(game.opened.mcp_url, game.opened.token, game.text, rooms.work, rooms.notes)
-        self._agent.brief(mission)
-        words, variables = self._agent.words(mission), self._agent.variables(mission)
+    async def _run(self, game: EpisodeToPlay, mission: Mission) -> Ended:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_keep_alive, game)
-            if self._sandbox is None:
-                ended = await self._supervised(words, variables, rooms)
-            else:
-                ended = await self._sandboxed(self._sandbox, words, variables, rooms)
+            ended = await self._runner.run(mission, self._seconds)
             tasks.cancel_scope.cancel()
             return ended
         raise AssertionError("a task group that is left by a return")
-
-    async def _sandboxed(
-        self, sandbox: AgentSandbox, words: list[str], variables: dict[str, str], rooms: Rooms
-    ) -> Ended:
-        sandbox.prepare(rooms)
-        with (rooms.root / "status").open("w+b") as status:
-            command = sandbox.words(words, rooms, status.fileno())
-            ended = await self._supervised(command, variables | sandbox.variables, rooms, [status.fileno()])
-            status.seek(0)
-            made = sandbox.was_made(status.read())
-        if ended.code is not None and not made:
-            raise ConfigurationError(f"the sandbox of the agent could not be made: {ended.output[-_MOST_OUTPUT:]}")
-        return ended
-
-    async def _supervised(
-        self, words: list[str], variables: dict[str, str], rooms: Rooms, pass_fds: Sequence[int] = ()
-    ) -> Ended:
-        log = rooms.root / "output"
-        return await run_bounded(
-            words, cwd=rooms.work, env=variables, seconds=self._seconds, log=log, pass_fds=pass_fds
-        )
 
 
 async def _keep_alive(game: EpisodeToPlay) -> None:

@@ -1,6 +1,6 @@
-"""The process of a gateway that an evaluation starts for itself; `hosted` starts it.
+"""The process of a gateway that an evaluation or a training starts for itself; `hosted` starts it.
 
-The token is read from standard input. So it is in no file, argument or variable that an evaluated agent could read.
+The token is read from standard input. So it is in no file, argument or variable that an agent could read.
 The gateway ends when standard input ends, so that no gateway is left behind.
 """
 
@@ -18,7 +18,7 @@ from envport.serving import Service
 
 __all__ = ["main"]
 
-# Keep all ended episodes, because the evaluation reads each one after its end.
+# Keep all ended episodes, because each one is read after its end.
 _LIMITS = Limits(max_ended=1_000_000)
 
 
@@ -26,9 +26,10 @@ def main() -> None:
     """Serve the environment that standard input names, and print the address."""
     hide_memory()
     asked = json.loads(sys.stdin.readline())
+    sys.path += [folder for folder in asked["path"] if folder not in sys.path]
     try:
-        spec = _load(asked["reference"])
-        # Do not wait for episodes at the end: the evaluation has already closed them.
+        spec = _load(asked["reference"], asked["options"], asked["score"])
+        # Do not wait for episodes at the end: they are closed by then.
         settings = Settings(port=0, limits=_LIMITS, drain_seconds=0, end_with_input=True)
         service = Service(settings, [spec], {"ENVPORT_TOKEN": asked["token"]})
     except EnvportError as error:
@@ -37,9 +38,9 @@ def main() -> None:
     service.run(lambda: _say(url=service.url, name=spec.name))
 
 
-def _load(reference: str) -> EnvironmentDefinition:
+def _load(reference: str, options: str, score: str | None) -> EnvironmentDefinition:
     try:
-        return load(reference)
+        return load(reference, score=score, options=json.loads(options) if options else None)
     except EnvportError:
         raise
     except (Exception, SystemExit) as error:

@@ -1,4 +1,4 @@
-"""Gateways that an evaluation starts for itself, each in its own process."""
+"""Gateways that an evaluation or a training starts for itself, each in its own process."""
 
 from __future__ import annotations
 
@@ -36,30 +36,36 @@ class Hosted:
     process: subprocess.Popen[str]
 
     @classmethod
-    def start(cls, reference: str) -> Hosted:
+    def start(cls, reference: str, options: str = "", score: str | None = None) -> Hosted:
         """Serve an environment on a free port of this machine's loopback address.
 
         Args:
             reference: A reference as for `envport serve`.
+            options: Options of the environment as a JSON object, if they are not in the reference.
+            score: Function that scores final states, as for `envport serve`.
 
         Raises:
             ConfigurationError: The environment cannot be served.
         """
         token = secrets.token_urlsafe(32)
+        # It finds modules where this process finds them: beside a training script, for example.
+        asked = {"reference": reference, "options": options, "score": score, "token": token, "path": sys.path}
         process = subprocess.Popen(
-            [sys.executable, "-m", "envport_bridges.evaluation.gateways.child"],
+            [sys.executable, "-m", "envport_bridges.agents.gateways.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=without_secrets(os.environ),
-            # Keep Ctrl-C away from the gateway: the evaluation still has to close its episodes there.
+            # Keep Ctrl-C away from the gateway: we still have to close our episodes there.
             start_new_session=True,
         )
-        _pipe(process.stdin).write(json.dumps({"reference": reference, "token": token}) + "\n")
+        _pipe(process.stdin).write(json.dumps(asked) + "\n")
         _pipe(process.stdin).flush()
         answer: dict[str, Any] = json.loads(_pipe(process.stdout).readline() or "{}")
         if "url" not in answer:
             process.wait(_STOP_SECONDS)
+            _pipe(process.stdin).close()
+            _pipe(process.stdout).close()
             error = answer.get("error", {"code": "configuration", "message": f"the gateway for {reference} broke"})
             raise error_from_code(error["code"], error["message"]) from ConfigurationError(reference)
         hosted = cls(answer["url"], answer["name"], token, process)
