@@ -100,7 +100,6 @@ class ModelEndpoint:
 
     def end_session(self, session: ModelSession) -> None:
         """Answer a session no more; afterwards, no request of it is running. Called from any other thread."""
-        session.open = False
         if self._loop is not None:
             asyncio.run_coroutine_threadsafe(self._surface.end(session), self._loop).result()
 

@@ -148,10 +148,8 @@ class ModelSurface:
             try:
                 return await self._reply(session, api, headers, receive)
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if session.open or task is None:
+                if session.open:
                     raise
-                task.uncancel()
                 raise _ended() from None
 
     @contextmanager
