@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from envport.errors import EnvportError
+from envport.errors import EnvportError, InvalidOption
 
 __all__ = ["SampleRequest", "Sampled", "Sampler", "SamplerFailed", "SamplerTimeout", "SamplingSettings"]
 
@@ -51,7 +51,7 @@ class SamplingSettings:
             ("repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0, "above 0"),
         ):
             if not allowed:
-                raise ValueError(f"{name} is {value}; it has to be {text}")
+                raise InvalidOption(f"{name} is {value}; it has to be {text}")
 
 
 @dataclass(frozen=True)
