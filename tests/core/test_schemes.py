@@ -17,7 +17,7 @@ from envport.episodes import Episodes, OpenRequest
 from envport.errors import ConfigurationError, EnvironmentNotFound, InvalidOption, MissingExtra
 from envport.references import from_anywhere
 from envport.registry import load
-from envport_bridges.evaluation.gateways.place import Place
+from envport_bridges.agents.gateways.place import Place
 from envport_bridges.rollouts import Rollouts
 from envport_bridges.trl import EnvironmentSpec
 

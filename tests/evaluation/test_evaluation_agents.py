@@ -20,7 +20,7 @@ from wire import recording
 from envport import Environment, Step, Task, tool
 from envport.client import Client
 from envport.registry import EnvironmentDefinition, load
-from envport_bridges.evaluation.players.agents import PRESETS, Agent, Mission
+from envport_bridges.agents.programs.agents import PRESETS, Agent, Mission
 from envport_bridges.evaluation.results import Result
 
 AGENT = Path(__file__).parents[2] / "examples" / "evaluate_catch" / "agent.py"

@@ -21,7 +21,7 @@ from users import PYTHONPATH, run_as_nobody
 
 from envport.errors import ConfigurationError, InvalidOption
 from envport.registry import load
-from envport_bridges.evaluation.players.agents import PRESETS, Agent
+from envport_bridges.agents.programs.agents import PRESETS, Agent
 from envport_bridges.evaluation.results import Result
 
 pytestmark = needs_bubblewrap

@@ -42,7 +42,7 @@ def test_the_variables_of_an_evaluation_cannot_be_read_by_its_agents(mode: str, 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 def test_no_file_argument_or_variable_holds_the_token_of_a_gateway_started_in_place():
-    from envport_bridges.evaluation.gateways.place import Place
+    from envport_bridges.agents.gateways.place import Place
 
     place = Place.of("catch")
     assert place.hosted is not None

@@ -17,8 +17,8 @@ from envport.environment import RuntimeKind
 from envport.episodes import Episodes, OpenRequest
 from envport.errors import EpisodeFailed, EpisodeOver
 from envport.registry import EnvironmentDefinition, load
+from envport_bridges.agents.programs.seat import Seat
 from envport_bridges.evaluation.players.policies import View, play_policy, random_calls
-from envport_bridges.evaluation.players.seat import Seat
 
 RUNTIMES: list[RuntimeKind] = ["inline", "thread", "process"]
 

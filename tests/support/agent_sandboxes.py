@@ -12,9 +12,9 @@ from typing import Any
 
 from patience import patient
 
-from envport_bridges.evaluation.players.agents import Agent
-from envport_bridges.evaluation.players.rooms import Rooms
-from envport_bridges.evaluation.players.sandbox import AgentSandbox
+from envport_bridges.agents.programs.agents import Agent
+from envport_bridges.agents.programs.rooms import Rooms
+from envport_bridges.agents.programs.sandbox import AgentSandbox
 
 PROBE = """
 import glob, json, os, re

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from envport.errors import InvalidOption
 from envport.references import from_anywhere
-from envport_bridges.evaluation.gateways.place import Place
-from envport_bridges.evaluation.players.agents import PRESETS, Agent
+from envport_bridges.agents.gateways.place import Place
+from envport_bridges.agents.programs.agents import PRESETS, Agent
 from envport_bridges.evaluation.prices import set_price
 from envport_bridges.evaluation.results import Result
 

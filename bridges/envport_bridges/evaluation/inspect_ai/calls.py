@@ -13,8 +13,8 @@ from pydantic_core import to_jsonable_python
 
 from envport.blocks import ContentBlock
 from envport.client import AsyncClient
+from envport_bridges.agents.programs.seat import Seat, SeatReply
 from envport_bridges.evaluation.inspect_ai.exact_tools import tool_content
-from envport_bridges.evaluation.players.seat import Seat, SeatReply
 
 __all__ = ["ShownSeat", "show_calls"]
 

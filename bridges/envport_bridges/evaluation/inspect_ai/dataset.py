@@ -10,7 +10,7 @@ from inspect_ai.dataset import MemoryDataset, Sample
 from envport.client import Client
 from envport.errors import InvalidOption, UnknownTask
 from envport.types import EnvironmentInfo, Task, text_prompt
-from envport_bridges.evaluation.gateways.place import Place
+from envport_bridges.agents.gateways.place import Place
 
 __all__ = ["CLUSTER", "Selection", "dataset", "seed_of"]
 

@@ -14,7 +14,7 @@ from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationError, model_
 
 from envport.blocks import ContentBlock, text_of
 from envport.errors import GatewayUnreachable
-from envport_bridges.evaluation.players.seat import Seat
+from envport_bridges.agents.programs.seat import Seat
 
 __all__ = ["ExactParams", "ExactTool", "playable", "shown", "tool_content"]
 

@@ -20,14 +20,14 @@ from envport.blocks import text_of
 from envport.client import AsyncClient
 from envport.errors import ConfigurationError, EnvportError, EpisodeOver, UnknownEpisode
 from envport.types import LegalCall, OpenedEpisode
+from envport_bridges.agents.programs.agents import Agent, Mission
+from envport_bridges.agents.programs.processes import Ended, run_bounded
+from envport_bridges.agents.programs.rooms import Rooms
+from envport_bridges.agents.programs.sandbox import AgentSandbox
+from envport_bridges.agents.programs.seat import Seat
 from envport_bridges.evaluation.inspect_ai.calls import ShownSeat
 from envport_bridges.evaluation.inspect_ai.exact_tools import playable, shown, tool_content
-from envport_bridges.evaluation.players.agents import Agent, Mission
 from envport_bridges.evaluation.players.policies import PolicyRaised, View, load_policy, play_policy
-from envport_bridges.evaluation.players.processes import Ended, run_bounded
-from envport_bridges.evaluation.players.rooms import Rooms
-from envport_bridges.evaluation.players.sandbox import AgentSandbox
-from envport_bridges.evaluation.players.seat import Seat
 
 __all__ = ["AgentPlayer", "Ending", "EpisodePlayer", "EpisodeToPlay", "ModelPlayer", "PolicyPlayer"]
 

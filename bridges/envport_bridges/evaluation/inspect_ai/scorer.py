@@ -9,7 +9,7 @@ from inspect_ai.solver import TaskState
 
 from envport.errors import EpisodeFailed
 from envport.types import EpisodeInfo, FaultOwner
-from envport_bridges.evaluation.gateways.place import Place
+from envport_bridges.agents.gateways.place import Place
 from envport_bridges.evaluation.inspect_ai.dataset import CLUSTER
 from envport_bridges.evaluation.inspect_ai.naming import qualified
 from envport_bridges.evaluation.inspect_ai.solver import BROKE, EPISODE, FAULT, OWN_FAULT, REFUSED, STOPPED, TEXTS

@@ -16,7 +16,7 @@ from envport.episodes.requests import MAX_LABEL
 from envport.errors import AtCapacity, EnvportError, EpisodeFailed, InvalidOption
 from envport.secrecy import hide_memory
 from envport.types import OpenedEpisode
-from envport_bridges.evaluation.gateways.place import Place
+from envport_bridges.agents.gateways.place import Place
 from envport_bridges.evaluation.inspect_ai.calls import show_calls
 from envport_bridges.evaluation.inspect_ai.model_server import require_model_server
 from envport_bridges.evaluation.inspect_ai.naming import qualified

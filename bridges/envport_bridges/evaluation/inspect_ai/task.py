@@ -9,7 +9,7 @@ from typing import Any
 from inspect_ai import Task, task
 
 from envport.types import EnvironmentInfo
-from envport_bridges.evaluation.gateways.place import Place
+from envport_bridges.agents.gateways.place import Place
 from envport_bridges.evaluation.inspect_ai.dataset import Selection, dataset
 from envport_bridges.evaluation.inspect_ai.naming import qualified
 from envport_bridges.evaluation.inspect_ai.scorer import outcome

@@ -1,1 +1,1 @@
-"""What plays an episode over MCP: policies, which are functions, and agents, which are programs."""
+"""What plays an episode over MCP beside models and agents: policies, which are functions."""

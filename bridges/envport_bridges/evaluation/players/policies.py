@@ -18,7 +18,7 @@ from pydantic_core import to_json
 
 from envport.errors import InvalidOption
 from envport.tools.sampling import ArgumentSampler
-from envport_bridges.evaluation.players.seat import Seat, SeatReply
+from envport_bridges.agents.programs.seat import Seat, SeatReply
 
 __all__ = [
     "Policy",

@@ -168,6 +168,6 @@ PRESETS = {
             ".gemini/settings.json",
         ),
     ),
-    "mcp": Agent("{python} -m envport_bridges.evaluation.players.plain_client"),
+    "mcp": Agent("{python} -m envport_bridges.agents.programs.plain_client"),
 }
 """Presets: agents by name."""

@@ -1,6 +1,6 @@
-"""The process of a gateway that an evaluation starts for itself; `hosted` starts it.
+"""The process of a gateway that an evaluation or a training starts for itself; `hosted` starts it.
 
-The token is read from standard input. So it is in no file, argument or variable that an evaluated agent could read.
+The token is read from standard input. So it is in no file, argument or variable that an agent could read.
 The gateway ends when standard input ends, so that no gateway is left behind.
 """
 
@@ -18,7 +18,7 @@ from envport.serving import Service
 
 __all__ = ["main"]
 
-# Keep all ended episodes, because the evaluation reads each one after its end.
+# Keep all ended episodes, because each one is read after its end.
 _LIMITS = Limits(max_ended=1_000_000)
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     asked = json.loads(sys.stdin.readline())
     try:
         spec = _load(asked["reference"])
-        # Do not wait for episodes at the end: the evaluation has already closed them.
+        # Do not wait for episodes at the end: they are closed by then.
         settings = Settings(port=0, limits=_LIMITS, drain_seconds=0, end_with_input=True)
         service = Service(settings, [spec], {"ENVPORT_TOKEN": asked["token"]})
     except EnvportError as error:

@@ -1,4 +1,4 @@
-"""Gateways that an evaluation starts for itself, each in its own process."""
+"""Gateways that an evaluation or a training starts for itself, each in its own process."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Hosted:
         """
         token = secrets.token_urlsafe(32)
         process = subprocess.Popen(
-            [sys.executable, "-m", "envport_bridges.evaluation.gateways.child"],
+            [sys.executable, "-m", "envport_bridges.agents.gateways.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=without_secrets(os.environ),
-            # Keep Ctrl-C away from the gateway: the evaluation still has to close its episodes there.
+            # Keep Ctrl-C away from the gateway: we still have to close our episodes there.
             start_new_session=True,
         )
         _pipe(process.stdin).write(json.dumps({"reference": reference, "token": token}) + "\n")

@@ -1,4 +1,4 @@
-"""Where an environment is evaluated: at a running gateway, or at one that is started for the evaluation."""
+"""Where an environment is played: at a running gateway, or at one that is started for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from envport.client.addresses import EnvironmentAddress
 from envport.errors import InvalidAccess, InvalidOption, Unauthenticated
 from envport.references import is_address
 from envport.types import EnvironmentInfo
-from envport_bridges.evaluation.gateways.hosted import Hosted
+from envport_bridges.agents.gateways.hosted import Hosted
 
 __all__ = ["Place"]
 

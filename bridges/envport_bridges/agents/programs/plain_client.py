@@ -9,8 +9,8 @@ from random import Random
 
 import anyio
 
-from envport_bridges.evaluation.players.policies import View, play_policy, random_calls
-from envport_bridges.evaluation.players.seat import Seat
+from envport.tools.sampling import ArgumentSampler
+from envport_bridges.agents.programs.seat import Seat
 
 __all__ = ["main"]
 
@@ -19,8 +19,13 @@ _MOST_CALLS = 200
 
 async def _play(prompt: str) -> str:
     async with Seat.at(os.environ["ENVPORT_MCP_URL"], os.environ.get("ENVPORT_TOKEN")) as seat:
-        view = View("", prompt, seat.tools, prompt, Random(prompt))
-        return await play_policy(random_calls, view, seat, _MOST_CALLS)
+        rng = Random(prompt)
+        while seat.tools and not seat.over:
+            if seat.calls >= _MOST_CALLS:
+                return f"stopped after {_MOST_CALLS} calls"
+            tool = rng.choice(seat.tools)
+            await seat.call(tool["name"], ArgumentSampler(tool["inputSchema"]).sample(rng))
+        return "the episode was over" if seat.over else "there is no tool"
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from envport.program_sandbox import CERTIFICATES, ProgramSandbox, installation
 from envport.sandboxing import importable, imported, interpreter
-from envport_bridges.evaluation.players.agents import Agent
-from envport_bridges.evaluation.players.rooms import Rooms
+from envport_bridges.agents.programs.agents import Agent
+from envport_bridges.agents.programs.rooms import Rooms
 
 __all__ = ["AgentSandbox"]
 
