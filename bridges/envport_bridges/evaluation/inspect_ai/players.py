@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -25,6 +26,9 @@ from envport_bridges.agents.programs.processes import Ended, run_bounded
 from envport_bridges.agents.programs.rooms import Rooms
 from envport_bridges.agents.programs.sandbox import AgentSandbox
 from envport_bridges.agents.programs.seat import Seat
+from envport_bridges.evaluation.agent_models.served import AgentModel
+from envport_bridges.evaluation.agent_models.sessions import RemoteSession
+from envport_bridges.evaluation.inspect_ai.agent_usage import model_session
 from envport_bridges.evaluation.inspect_ai.calls import ShownSeat
 from envport_bridges.evaluation.inspect_ai.exact_tools import playable, shown, tool_content
 from envport_bridges.evaluation.players.policies import PolicyRaised, View, load_policy, play_policy
@@ -172,14 +176,23 @@ class AgentPlayer:
         seconds: Its time limit for an episode.
         sandbox: Whether it runs in a sandbox.
         reads: Files and folders that it may read in its sandbox, beside its own and the system's.
+        model: The model that it is given, if it is given one.
 
     Raises:
         ConfigurationError: Sandboxes cannot be made here.
         InvalidOption: The program is not installed, or a path of `reads` cannot be shown.
     """
 
-    def __init__(self, command: str, seconds: float, sandbox: bool = True, reads: Sequence[str] = ()):
+    def __init__(
+        self,
+        command: str,
+        seconds: float,
+        sandbox: bool = True,
+        reads: Sequence[str] = (),
+        model: AgentModel | None = None,
+    ):
         self._agent = Agent.named(command)
+        self._model = model
         self._seconds = seconds
         self._sandbox = AgentSandbox(self._agent, reads) if sandbox else None
         if self._sandbox is not None:
@@ -189,7 +202,8 @@ class AgentPlayer:
         """Run the program in its own folder, and kill its remaining processes at the end."""
         # Ignore errors: an agent may leave files that cannot be deleted.
         with tempfile.TemporaryDirectory(prefix="envport-agent-", ignore_cleanup_errors=True) as root:
-            ended = await self._run(game, Rooms(Path(root)))
+            async with self._session(game) as session:
+                ended = await self._run(game, Rooms(Path(root)), session)
         transcript().info({"exit_code": ended.code, "output": ended.output}, source="agent")
         state.output = ModelOutput.from_content("agent", ended.output)
         if ended.code is None:
@@ -198,7 +212,15 @@ class AgentPlayer:
         broke = f"exit code {ended.code}. The end of its output: {last or '(none)'}" if ended.code else None
         return Ending(f"the agent exited with {ended.code}", broke=broke)
 
-    async def _run(self, game: EpisodeToPlay, rooms: Rooms) -> Ended:
+    @asynccontextmanager
+    async def _session(self, game: EpisodeToPlay) -> AsyncGenerator[RemoteSession | None]:
+        if self._model is None:
+            yield None
+            return
+        async with model_session(self._model, {"episode": game.opened.episode_id}) as session:
+            yield session
+
+    async def _run(self, game: EpisodeToPlay, rooms: Rooms, session: RemoteSession | None) -> Ended:
         assert game.opened.token is not None
         mission = Mission(game.opened.mcp_url, game.opened.token, game.text, rooms.work, rooms.notes)
         self._agent.brief(mission)
