@@ -12,7 +12,7 @@ from typing import Any
 from envport.errors import InvalidOption, MissingExtra
 from envport_bridges.agents.model.sampling import Sampled, SampleRequest, SamplingSettings
 
-__all__ = ["TransformersSampler", "load_model", "load_tokenizer", "weights_fingerprint"]
+__all__ = ["TransformersSampler", "load_configuration", "load_model", "load_tokenizer", "weights_fingerprint"]
 
 _COMPARED_VALUES = 16
 
@@ -148,6 +148,31 @@ def load_tokenizer(name: str) -> Any:
         return _library("transformers").AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise _not_loaded("tokenizer", name, error) from error
+
+
+def load_configuration(name: str) -> tuple[Any, list[int] | None]:
+    """Load what is known of a model without its weights.
+
+    Args:
+        name: A folder, or a name on the Hugging Face hub.
+
+    Returns:
+        Its configuration, and the ids that end a turn by its generation configuration, if it has one.
+
+    Raises:
+        InvalidOption: It cannot be loaded; the message says why.
+        MissingExtra: transformers is not installed.
+    """
+    transformers = _library("transformers")
+    try:
+        configuration = transformers.AutoConfig.from_pretrained(name)
+    except (OSError, ValueError, KeyError) as error:
+        raise _not_loaded("configuration", name, error) from error
+    try:
+        ended_by = transformers.GenerationConfig.from_pretrained(name).eos_token_id
+    except OSError:
+        ended_by = None
+    return configuration, [ended_by] if isinstance(ended_by, int) else ended_by
 
 
 def _not_loaded(what: str, name: str, error: Exception) -> InvalidOption:
