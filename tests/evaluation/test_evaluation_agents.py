@@ -20,7 +20,9 @@ from wire import recording
 from envport import Environment, Step, Task, tool
 from envport.client import Client
 from envport.registry import EnvironmentDefinition, load
-from envport_bridges.agents.programs.agents import PRESETS, Agent, Mission
+from envport_bridges.agents.programs.agents import PRESETS, Agent
+from envport_bridges.agents.programs.missions import Mission
+from envport_bridges.agents.programs.rooms import Rooms
 from envport_bridges.evaluation.results import Result
 
 AGENT = Path(__file__).parents[2] / "examples" / "evaluate_catch" / "agent.py"
@@ -245,26 +247,28 @@ def test_no_byte_that_an_agent_receives_holds_its_reward(monkeypatch: pytest.Mon
 
 
 def test_a_command_is_split_before_its_placeholders_are_filled(tmp_path: Path):
-    mission = Mission("http://h/episodes/e/mcp", "secret", "say 'hi' {mcp_url}; rm -rf / \"$HOME\"", tmp_path, tmp_path)
-    words = Agent.named("{python} -c pass {prompt} --url={mcp_url} {other} '{\"json\": 1}'").words(mission)
+    mission = Mission("http://h/episodes/e/mcp", "secret", "say 'hi' {mcp_url}; rm -rf / \"$HOME\"")
+    words = Agent.named("{python} -c pass {prompt} --url={mcp_url} {other} '{\"json\": 1}'").words(
+        mission, Rooms(tmp_path)
+    )
     assert words[3:] == [mission.prompt, f"--url={mission.mcp_url}", "{other}", '{"json": 1}']
 
 
-@pytest.mark.parametrize("name", ["claude-code", "codex", "gemini"])
+@pytest.mark.parametrize("name", ["claude-code", "codex", "gemini", "opencode"])
 def test_presets_put_the_token_into_files_and_variables_not_into_words(name: str, tmp_path: Path):
     agent = PRESETS[name]
-    notes = tmp_path / "notes"
-    mission = Mission("http://h/episodes/e/mcp", "epk_secret", "Play.", tmp_path / "work", notes)
-    agent.brief(mission)
-    assert "epk_secret" not in " ".join(agent.words(mission))
-    assert "Play." in agent.words(mission)
-    assert json.loads(mission.mcp_config.read_text())["mcpServers"]["envport"]["headers"] == mission.headers
-    assert mission.mcp_config.stat().st_mode & 0o077 == 0
-    assert agent.variables(mission)["ENVPORT_TOKEN"] == "epk_secret"
+    rooms = Rooms(tmp_path)
+    mission = Mission("http://h/episodes/e/mcp", "epk_secret", "Play.")
+    agent.brief(mission, rooms)
+    assert "epk_secret" not in " ".join(agent.words(mission, rooms))
+    assert "Play." in agent.words(mission, rooms)
+    assert json.loads(rooms.mcp_config.read_text())["mcpServers"]["envport"]["headers"] == mission.headers
+    assert rooms.mcp_config.stat().st_mode & 0o077 == 0
+    assert agent.variables(mission, rooms)["ENVPORT_TOKEN"] == "epk_secret"
 
 
 def test_gemini_may_make_the_same_call_again_and_again(tmp_path: Path):
-    PRESETS["gemini"].brief(Mission("http://h/episodes/e/mcp", "epk_secret", "Play.", tmp_path / "work", tmp_path))
+    PRESETS["gemini"].brief(Mission("http://h/episodes/e/mcp", "epk_secret", "Play."), Rooms(tmp_path))
     settings = json.loads((tmp_path / "work" / ".gemini" / "settings.json").read_text())
     assert settings["model"] == {"disableLoopDetection": True}
     assert settings["mcpServers"]["envport"]["httpUrl"] == "http://h/episodes/e/mcp"

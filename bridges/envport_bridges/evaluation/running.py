@@ -89,8 +89,8 @@ def play_match(match: Match, rules: Rules) -> Result:
         InvalidOption: Inspect cannot start; the message says what is missing.
         EnvportError: The environment is not available.
     """
-    model = _model(match, rules)
     arguments = {**rules.task, "env": from_anywhere(match.env), **_player(match, rules)}
+    model = _model(match, rules)
     reducers = ["mean", f"pass_at_{rules.epochs}", f"pass_k_{rules.epochs}"] if rules.epochs > 1 else ["mean"]
     before = _logs(rules.log_dir)
     if rules.price is not None and model is not None:
@@ -130,8 +130,9 @@ def _player(match: Match, rules: Rules) -> dict[str, Any]:
     if match.kind == "policy":
         return {"policy": from_anywhere(match.player)}
     if match.kind == "agent":
-        command = match.player if match.player in PRESETS else Agent.named(match.player).command
+        agent = Agent.named(match.player, given_model=rules.agent_model is not None)
         given = {"agent_model": rules.agent_model, "agent_model_settings": dict(rules.agent_model_settings)}
+        command = match.player if match.player in PRESETS else agent.command
         return {"agent": command, **(given if rules.agent_model is not None else {})}
     return {}
 

@@ -29,16 +29,17 @@ class AddressOptions(OptionGroup):
 
     host: Annotated[
         str,
-        typer.Option(help="Address to listen on. Another one than this machine's own needs a token in "
-                     "ENVPORT_MODEL_TOKEN."),
+        typer.Option(
+            help="Address to listen on. Another one than this machine's own needs a token in ENVPORT_MODEL_TOKEN."
+        ),
     ] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 8001
     allowed_host: Annotated[
         tuple[str, ...], typer.Option(metavar="NAME", help="A further host name by which clients call it.")
     ] = ()
-    idle_seconds: Annotated[
-        float, typer.Option(min=1, help="Seconds after which a session ends that nobody uses.")
-    ] = 3600.0
+    idle_seconds: Annotated[float, typer.Option(min=1, help="Seconds after which a session ends that nobody uses.")] = (
+        3600.0
+    )
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,12 @@ def serve(
     where.policy  # noqa: B018
     served = ServedModel.load(path, writing.settings, os.environ.get("VLLM_API_KEY"))
     server = ModelServer(served, where)
+
+    def stop(number: int, frame: object) -> None:
+        server.stop()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: server.stop())
+        signal.signal(number, stop)
     server.run(lambda: _greet(served.name, server.url, secured=token is not None))
     print("\nStopped.")
 

@@ -74,16 +74,12 @@ class ServedModel:
         return cls(name, weights_fingerprint(loaded), chat, sampler, settings)
 
     @classmethod
-    def _at_vllm(
-        cls, model: str, name: str, settings: ServedModelSettings, url: str, key: str | None
-    ) -> ServedModel:
+    def _at_vllm(cls, model: str, name: str, settings: ServedModelSettings, url: str, key: str | None) -> ServedModel:
         tokenizer = load_tokenizer(model)
         configuration, end_ids = load_configuration(model)
         chat: Any = _chat_formats().of_model(tokenizer, configuration, end_ids)
         try:
-            sampler = VllmSampler(
-                url, settings=settings.sampling, end_ids=chat.end_ids, seed=settings.seed, key=key
-            )
+            sampler = VllmSampler(url, settings=settings.sampling, end_ids=chat.end_ids, seed=settings.seed, key=key)
         except SamplerFailed as error:
             raise InvalidOption(f"vllm is {url!r}, and cannot be used: {error}") from error
         if sampler.most_ids is not None:

@@ -71,9 +71,7 @@ class ModelServer:
         # One request that fails, such as a batch that is too large, must not end the others.
         limits = ContextLimits(following=model.settings.max_tokens)
         self._desk = ModelDesk(model.chat, model.sampler, limits, survives=True)
-        self._control = SessionControl(
-            model.description, token=address.token, idle_seconds=address.idle_seconds
-        )
+        self._control = SessionControl(model.description, token=address.token, idle_seconds=address.idle_seconds)
         self._endpoint = ModelEndpoint(
             self._desk, host=address.host, port=address.port, hosts=address.policy, control=self._control
         )

@@ -11,7 +11,15 @@ from envport_bridges.agents.model.sampling import SamplingSettings
 
 __all__ = ["ServedModelSettings"]
 
-_NUMBERS = (int, float)
+_TEXT = (str, "a text")
+_NUMBER = ((int, float), "a number")
+_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "device": _TEXT,
+    "dtype": _TEXT,
+    "vllm": _TEXT,
+    "temperature": _NUMBER,
+    "top_p": _NUMBER,
+}
 
 
 @dataclass(frozen=True)
@@ -46,15 +54,13 @@ class ServedModelSettings:
         Raises:
             InvalidOption: There is no such setting, or its value has another type.
         """
-        known = {field.name: field.default for field in fields(cls)}
+        names = [field.name for field in fields(cls)]
         for name, value in given.items():
-            if name not in known:
-                raise InvalidOption(f"a served model has no setting {name!r}; it has {', '.join(known)}")
-            wanted = (str,) if name in ("device", "dtype", "vllm") else (int,) if name != "temperature" else _NUMBERS
-            wanted = _NUMBERS if name == "top_p" else wanted
+            if name not in names:
+                raise InvalidOption(f"a served model has no setting {name!r}; it has {', '.join(names)}")
+            wanted, called = _TYPES.get(name, (int, "a whole number"))
             if isinstance(value, bool) or not isinstance(value, wanted):
-                kinds = {(str,): "a text", (int,): "a whole number"}
-                raise InvalidOption(f"{name} is {value!r}; it has to be {kinds.get(wanted, 'a number')}")
+                raise InvalidOption(f"{name} is {value!r}; it has to be {called}")
         return cls(**given)
 
     def __post_init__(self):

@@ -13,9 +13,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from trl import chat_template_utils
-
 from envport_bridges.chat import failure_text
+from envport_bridges.trl.chat_format import prepare_for_tools
 from envport_bridges.trl.classes import tools_of
 from envport_bridges.trl.factory import EnvironmentFactory
 from envport_bridges.trl.figures import log_figures
@@ -26,13 +25,11 @@ from envport_bridges.trl.observations import Shown
 from envport_bridges.trl.outage import stops_at
 from envport_bridges.trl.prompt_check import require_tools_in_prompts, shown_tools
 from envport_bridges.trl.rollout_environment import RolloutEnvironment, finish_all, play_of
+from envport_bridges.trl.rows import row_in_prompt
 from envport_bridges.trl.scoring import COMPLETION_COLUMN, PROMPT_COLUMN, score_for
 from envport_bridges.trl.turns import read_turn
 
-__all__ = ["ROW", "EpisodeRollout", "encode"]
-
-# TRL's annotations are partial.
-_templates = cast("Any", chat_template_utils)
+__all__ = ["EpisodeRollout", "encode"]
 
 _NEEDED = (
     "_generate_single_turn",
@@ -44,9 +41,6 @@ _NEEDED = (
     "max_tool_calling_iterations",
     "use_vllm",
 )
-
-ROW = "envport_row"
-"""The key of a prompt's last message that holds the number of its row; chat templates pass over it."""
 
 
 @dataclass
@@ -87,18 +81,12 @@ class EpisodeRollout:
     Args:
         factories: Make the environment instances, each for the rows that have its name in the column `environment`;
             `None` is the name for rows without that column.
-        rows: The rows that prompts name by number.
     """
 
-    def __init__(
-        self,
-        factories: Mapping[None, EnvironmentFactory] | Mapping[str, EnvironmentFactory],
-        rows: Sequence[dict[str, Any]],
-    ):
+    def __init__(self, factories: Mapping[None, EnvironmentFactory] | Mapping[str, EnvironmentFactory]):
         self._factories: dict[str | None, EnvironmentFactory] = {
             name: dataclasses.replace(factory, asynchronous=False) for name, factory in factories.items()
         }
-        self._rows = rows
         self._checked = False
         self._stops = any(stops_at(factory.on_outage) for factory in factories.values())
         self._pools: dict[str | None, list[RolloutEnvironment]] = {name: [] for name in factories}
@@ -116,7 +104,7 @@ class EpisodeRollout:
             `episode_lost`, `tool_calls` and `tool_failures`.
         """
         require_internals(trainer, _NEEDED, "play episodes by rollout_func")
-        _prepare(trainer)
+        prepare_for_tools(trainer)
         score_for(trainer, takes_out=True, stops=self._stops)
         rollouts = self._begin(prompts, trainer)
         if not self._checked:
@@ -136,7 +124,7 @@ class EpisodeRollout:
         return _columns(rollouts, with_logprobs=trainer.use_vllm)
 
     def _begin(self, prompts: list[Any], trainer: Any) -> list[_Rollout]:
-        rows: list[dict[str, Any]] = [self._rows[int(prompt[-1][ROW])] for prompt in prompts]
+        rows = [row_in_prompt(prompt) for prompt in prompts]
         environments = self._instances(rows, trainer)
         for environment, row in zip(environments, rows, strict=True):
             play_of(environment).begin(row)
@@ -220,16 +208,6 @@ def _result(one: _Rollout, future: Future[Shown] | str) -> tuple[Shown, bool]:
     except Exception as error:
         return failure_text(str(error)), True
     return shown, False
-
-
-def _prepare(trainer: Any) -> None:
-    """What GRPOTrainer does itself when it knows of tools."""
-    tokenizer = trainer._tokenizer
-    trainer.chat_template_kwargs = {"sanitize_control_tokens": True, **trainer.chat_template_kwargs}
-    if getattr(tokenizer, "response_template", None) is None and getattr(tokenizer, "response_schema", None) is None:
-        _templates.add_response_schema(trainer.processing_class)
-    if trainer.chat_template is None and not _templates.is_chat_template_prefix_preserving(trainer.processing_class):
-        trainer.chat_template = _templates.get_training_chat_template(trainer.processing_class)
 
 
 def _with(prompt: list[dict[str, Any]], observation: Shown) -> list[dict[str, Any]]:

@@ -14,7 +14,18 @@ from envport.errors import ConfigurationError
 from envport.types import Choice, EnvironmentInfo, Task, text_prompt
 from envport_bridges.chat import task_message
 
-__all__ = ["RESERVED", "choice_of", "dataset_of", "metadata_of", "plain_columns", "row_of", "same_episode", "seed_of"]
+__all__ = [
+    "RESERVED",
+    "choice_of",
+    "dataset_of",
+    "metadata_of",
+    "named_in_prompt",
+    "plain_columns",
+    "row_in_prompt",
+    "row_of",
+    "same_episode",
+    "seed_of",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +53,9 @@ RESERVED = frozenset(
     }
 )
 """Columns that are the bridge's or TRL's."""
+
+_ROW = "envport_row"
+"""The key of a prompt's last message that holds its row as JSON; chat templates pass over it."""
 
 METADATA_PREFIX = "metadata_"
 """What a task's metadata key gets in front if it is called like one of those columns."""
@@ -114,6 +128,28 @@ def _shape(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + "|".join(sorted({_shape(item) for item in cast("Sequence[Any]", value)})) + "]"
     return type(value).__name__
+
+
+def named_in_prompt(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The same row with a prompt that says which row it is: TRL hands the prompts alone to a `rollout_func`."""
+    *before, last = cast("Sequence[Mapping[str, Any]]", row["prompt"])
+    named = json.dumps({key: value for key, value in row.items() if key != "prompt"})
+    return {**row, "prompt": [*before, {**last, _ROW: named}]}
+
+
+def row_in_prompt(prompt: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The row that a prompt names.
+
+    Raises:
+        ConfigurationError: It names none.
+    """
+    named = prompt[-1].get(_ROW) if prompt else None
+    if not named:
+        raise ConfigurationError(
+            "a prompt does not say which row it is: train and evaluate on `rollout_dataset` of a specification, and "
+            "keep its prompts as they are"
+        )
+    return json.loads(named)
 
 
 def same_episode(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -14,9 +14,10 @@ from envport_bridges.trl.listings import ENVIRONMENT_COLUMN
 from envport_bridges.trl.lost import without_lost
 from envport_bridges.trl.outage import stops_at
 from envport_bridges.trl.rewards import episode_reward
-from envport_bridges.trl.rows import dataset_of
+from envport_bridges.trl.rows import dataset_of, named_in_prompt
 
 if TYPE_CHECKING:
+    from envport_bridges.trl.agent_rollout import AgentRollout
     from envport_bridges.trl.rollout import EpisodeRollout
 
 __all__ = ["Factories", "RewardFunction", "Trainable"]
@@ -66,19 +67,59 @@ class Trainable(ABC):
         """For those who use TRL's `rollout_func`: stops where the episode is over. Train it on `rollout_dataset`."""
         from envport_bridges.trl.rollout import EpisodeRollout
 
-        return EpisodeRollout(_by_name(self.environment_factory), self.rows)
+        return EpisodeRollout(_by_name(self.environment_factory))
+
+    def agent_rollout_func(
+        self,
+        command: str,
+        *,
+        at_once: int = 8,
+        deadline: float = 120.0,
+        resident: bool = False,
+        all_chains: bool = False,
+        max_model_calls: int = 200,
+        sandbox: bool = True,
+        reads: Sequence[str] = (),
+        compare_tokenizing: bool = False,
+    ) -> AgentRollout:
+        """Train a whole agent: a program that is given a model's address and an MCP address. Train it on
+        `rollout_dataset`.
+
+        Args:
+            command: The agent as in `envport eval --agent`: a command line, or a preset's name (`claude-code`, `codex`,
+                `opencode`).
+            at_once: How many agents play at once.
+            deadline: Seconds that an agent has for an episode, without those in which its model writes.
+            resident: Whether the program is started once and plays one mission after another, as its standard input
+                names them; see `agents/RESIDENT.md`.
+            all_chains: Whether every conversation of an episode is trained, and not only the one that did the work.
+                Needs `AgentGRPOTrainer`.
+            max_model_calls: Most turns of the model in an episode.
+            sandbox: Whether agents run in a sandbox.
+            reads: Files and folders that an agent may read there, beside its own and the system's.
+            compare_tokenizing: Whether to count how many contexts would differ if the agent's words were tokenized
+                again (`agent/tokenized_differently`). It makes contexts cost twice as much.
+
+        Raises:
+            ConfigurationError: Sandboxes cannot be made here, or the training has several processes.
+            InvalidOption: The program is not installed, or cannot be pointed at a model.
+        """
+        from envport_bridges.agents.programs.starting import runner_of
+        from envport_bridges.trl.agent_rollout import AgentRollout, AgentSettings
+
+        return AgentRollout(
+            _by_name(self.environment_factory),
+            runner_of(command, resident=resident, sandbox=sandbox, reads=reads),
+            AgentSettings(at_once, deadline, max_model_calls, all_chains, compare_tokenizing),
+        )
 
     @cached_property
     def rollout_dataset(self) -> Any:
-        """`train_dataset` for `rollout_func`: TRL hands it the prompts alone, so each prompt names its row."""
-        from envport_bridges.trl.rollout import ROW
+        """`train_dataset` for `rollout_func`: TRL hands it the prompts alone, so each prompt names its row.
 
-        return dataset_of(
-            [
-                row | {"prompt": [*row["prompt"][:-1], {**row["prompt"][-1], ROW: number}]}
-                for number, row in enumerate(self.rows)
-            ]
-        )
+        To evaluate during training, pass the `rollout_dataset` of another specification of the same environments.
+        """
+        return dataset_of([named_in_prompt(row) for row in self.rows])
 
     def opened_ahead(self, num_generations: int, episodes: int = 64) -> Any:
         """`async_environment_factory`, with the next episodes open before `AsyncGRPOTrainer` asks for them.

@@ -27,7 +27,7 @@ def main() -> None:
     hide_memory()
     asked = json.loads(sys.stdin.readline())
     try:
-        spec = _load(asked["reference"])
+        spec = _load(asked["reference"], asked["options"], asked["score"])
         # Do not wait for episodes at the end: they are closed by then.
         settings = Settings(port=0, limits=_LIMITS, drain_seconds=0, end_with_input=True)
         service = Service(settings, [spec], {"ENVPORT_TOKEN": asked["token"]})
@@ -37,9 +37,9 @@ def main() -> None:
     service.run(lambda: _say(url=service.url, name=spec.name))
 
 
-def _load(reference: str) -> EnvironmentDefinition:
+def _load(reference: str, options: str, score: str | None) -> EnvironmentDefinition:
     try:
-        return load(reference)
+        return load(reference, score=score, options=json.loads(options) if options else None)
     except EnvportError:
         raise
     except (Exception, SystemExit) as error:

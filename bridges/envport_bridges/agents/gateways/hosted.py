@@ -36,16 +36,19 @@ class Hosted:
     process: subprocess.Popen[str]
 
     @classmethod
-    def start(cls, reference: str) -> Hosted:
+    def start(cls, reference: str, options: str = "", score: str | None = None) -> Hosted:
         """Serve an environment on a free port of this machine's loopback address.
 
         Args:
             reference: A reference as for `envport serve`.
+            options: Options of the environment as a JSON object, if they are not in the reference.
+            score: Function that scores final states, as for `envport serve`.
 
         Raises:
             ConfigurationError: The environment cannot be served.
         """
         token = secrets.token_urlsafe(32)
+        asked = {"reference": reference, "options": options, "score": score, "token": token}
         process = subprocess.Popen(
             [sys.executable, "-m", "envport_bridges.agents.gateways.child"],
             stdin=subprocess.PIPE,
@@ -55,7 +58,7 @@ class Hosted:
             # Keep Ctrl-C away from the gateway: we still have to close our episodes there.
             start_new_session=True,
         )
-        _pipe(process.stdin).write(json.dumps({"reference": reference, "token": token}) + "\n")
+        _pipe(process.stdin).write(json.dumps(asked) + "\n")
         _pipe(process.stdin).flush()
         answer: dict[str, Any] = json.loads(_pipe(process.stdout).readline() or "{}")
         if "url" not in answer:

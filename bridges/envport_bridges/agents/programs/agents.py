@@ -15,45 +15,17 @@ from typing import Any
 
 from envport.errors import InvalidOption
 from envport.secrecy import without_secrets
+from envport_bridges.agents.programs.credentials import without_credentials
+from envport_bridges.agents.programs.missions import MODEL_NAME, Mission, ModelAccess
+from envport_bridges.agents.programs.rooms import Rooms
 
-__all__ = ["PRESETS", "Agent", "Mission"]
+__all__ = ["PRESETS", "PRESETS_WITH_MODEL", "Agent"]
 
 _SERVER = "envport"
-_PLACEHOLDER = re.compile(r"\{(mcp_url|mcp_config|prompt|prompt_file|python)\}")
-
-
-@dataclass(frozen=True)
-class Mission:
-    """The episode that an agent has to play, and its files.
-
-    Attributes:
-        mcp_url: MCP address of the episode.
-        token: Bearer token that only allows playing this episode.
-        prompt: The task's prompt and the first observation.
-        folder: An empty folder, in which the agent runs.
-        notes: Another folder, for the files that the command may name.
-    """
-
-    mcp_url: str
-    token: str
-    prompt: str
-    folder: Path
-    notes: Path
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers of the agent's MCP requests."""
-        return {"Authorization": f"Bearer {self.token}"}
-
-    @property
-    def mcp_config(self) -> Path:
-        """File with the `mcpServers` settings that most clients read."""
-        return self.notes / "mcp.json"
-
-    @property
-    def prompt_file(self) -> Path:
-        """File with the prompt."""
-        return self.notes / "prompt.txt"
+_PLACEHOLDER = re.compile(r"\{(mcp_url|mcp_config|model_url|prompt|prompt_file|python)\}")
+_OF_AN_EPISODE = re.compile(r"\{(mcp_url|mcp_config|model_url|prompt|prompt_file)\}")
+_TOKEN = re.compile(r"\{(model_token|mcp_token|token)\}")
+_SETTING = re.compile(r"\{(mcp_url|mcp_token|model_url|model_root|model_token)\}")
 
 
 @dataclass(frozen=True)
@@ -63,9 +35,10 @@ class Agent:
     Attributes:
         command: Its command line with placeholders. It is split as a shell would, but runs without a shell.
         files: Settings files that it reads from its folder, each with the key for the server's address.
-        settings: Environment variables that it needs.
+        settings: Environment variables that it needs, with placeholders of their own, which may name tokens.
         beside: What these settings files hold beside the server.
         home: Files of the user's home that it needs, such as its login. In a sandbox it gets copies of them.
+        given_model: Whether each mission gives it a model. Then it gets no key and no login of the user.
     """
 
     command: str
@@ -73,61 +46,140 @@ class Agent:
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     beside: Mapping[str, Any] = field(default_factory=dict[str, Any])
     home: tuple[str, ...] = ()
+    given_model: bool = False
 
     @classmethod
-    def named(cls, text: str) -> Agent:
+    def named(cls, text: str, *, given_model: bool = False) -> Agent:
         """The preset with that name, or an agent for a command line.
 
-        Raises:
-            InvalidOption: The text is not a command line, or its program is not installed.
-        """
-        agent = PRESETS.get(text) or cls(text)
-        try:
-            words = shlex.split(agent.command)
-        except ValueError as error:
-            raise InvalidOption(f"agent {text!r} is not a command line: {error}") from None
-        if not words:
-            raise InvalidOption("the agent's command line is empty")
-        program = words[0].replace("{python}", sys.executable)
-        if shutil.which(program) is None:
-            presets = ", ".join(PRESETS)
-            raise InvalidOption(f"agent {text!r}: there is no program {program!r} here (presets: {presets})")
-        return replace(agent, command=_absolute(words))
+        Args:
+            text: The name or the command line.
+            given_model: Whether each mission gives it a model.
 
-    def words(self, mission: Mission) -> list[str]:
+        Raises:
+            InvalidOption: The text is not a command line, its program is not installed, or the agent cannot be given a
+                model.
+        """
+        agent = _preset(text, given_model) or cls(text)
+        if not given_model and "{model_url}" in agent.command:
+            raise InvalidOption(f"agent {text!r} names {{model_url}}, but it is given no model here")
+        return replace(agent, command=_found(text, agent.command), given_model=given_model)
+
+    @classmethod
+    def resident(cls, text: str, *, given_model: bool = False) -> Agent:
+        """An agent for the command line of a program that plays one mission after another; see `ResidentPool`.
+
+        Raises:
+            InvalidOption: The text is a preset or is not a command line, its program is not installed, or it names
+                what only a mission has.
+        """
+        if text in PRESETS:
+            raise InvalidOption(
+                f"agent {text!r} is started for each episode, and cannot stay: give a command line of a program that "
+                "reads missions from its standard input"
+            )
+        if named := _OF_AN_EPISODE.search(text):
+            raise InvalidOption(
+                f"agent {text!r}: a program that stays is started before there is an episode, so that its command "
+                f"cannot name {named[0]}. Each line of its standard input has that of a mission"
+            )
+        return cls(_found(text, text), given_model=given_model)
+
+    def words(self, mission: Mission, rooms: Rooms) -> list[str]:
         """The arguments of the command, with the placeholders filled in."""
         values = {
             "mcp_url": mission.mcp_url,
-            "mcp_config": str(mission.mcp_config),
+            "mcp_config": str(rooms.mcp_config),
             "prompt": mission.prompt,
-            "prompt_file": str(mission.prompt_file),
+            "prompt_file": str(rooms.prompt_file),
+            "model_url": mission.model.openai_url if mission.model else "{model_url}",
             "python": sys.executable,
         }
         return [_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in shlex.split(self.command)]
 
-    def brief(self, mission: Mission) -> None:
+    def resident_words(self) -> list[str]:
+        """The arguments of the command of an agent that stays."""
+        return [word.replace("{python}", sys.executable) for word in shlex.split(self.command)]
+
+    def brief(self, mission: Mission, rooms: Rooms) -> None:
         """Write the files that the agent reads."""
         server: dict[str, Any] = {"type": "http", "url": mission.mcp_url, "headers": mission.headers}
-        mission.folder.mkdir(parents=True, exist_ok=True)
-        _write(mission.mcp_config, json.dumps({"mcpServers": {_SERVER: server}}, indent=2))
-        _write(mission.prompt_file, mission.prompt)
+        rooms.work.mkdir(parents=True, exist_ok=True)
+        _write(rooms.mcp_config, json.dumps({"mcpServers": {_SERVER: server}}, indent=2))
+        _write(rooms.prompt_file, mission.prompt)
         for name, key in self.files.items():
             servers = {_SERVER: {key: mission.mcp_url, "headers": mission.headers, "trust": True}}
             settings = {"mcpServers": servers, **self.beside}
-            _write(mission.folder / name, json.dumps(settings, indent=2))
+            _write(rooms.work / name, json.dumps(settings, indent=2))
 
-    def variables(self, mission: Mission) -> dict[str, str]:
+    def variables(self, mission: Mission, rooms: Rooms) -> dict[str, str]:
         """The agent's environment variables: ours without any token, plus those of the mission."""
-        return without_secrets(os.environ) | {
-            **self.settings,
+        values = {"mcp_url": mission.mcp_url, "mcp_token": mission.token}
+        if mission.model is not None:
+            values |= {
+                "model_url": mission.model.openai_url,
+                "model_root": mission.model.url,
+                "model_token": mission.model.token,
+            }
+        settings = {
+            name: _SETTING.sub(lambda found: values.get(found[1], found[0]), value)
+            for name, value in self.settings.items()
+        }
+        return self.shared_variables() | {
+            **_of_model(mission.model),
+            **settings,
             "ENVPORT_MCP_URL": mission.mcp_url,
             "ENVPORT_TOKEN": mission.token,
-            "ENVPORT_PROMPT_FILE": str(mission.prompt_file),
+            "ENVPORT_PROMPT_FILE": str(rooms.prompt_file),
         }
 
+    def shared_variables(self) -> dict[str, str]:
+        """Our environment variables, without those that the agent must not have."""
+        return without_credentials(os.environ) if self.given_model else without_secrets(os.environ)
 
-def _absolute(words: list[str]) -> str:
+
+def _of_model(model: ModelAccess | None) -> dict[str, str]:
+    if model is None:
+        return {}
+    return {
+        "OPENAI_BASE_URL": model.openai_url,
+        "OPENAI_API_KEY": model.token,
+        "ANTHROPIC_BASE_URL": model.url,
+        "ANTHROPIC_API_KEY": model.token,
+        "ENVPORT_MODEL": MODEL_NAME,
+        "ENVPORT_MODEL_URL": model.openai_url,
+        "ENVPORT_MODEL_TOKEN": model.token,
+    }
+
+
+def _preset(text: str, given_model: bool) -> Agent | None:
+    if not given_model:
+        return PRESETS.get(text)
+    if text in PRESETS and text not in PRESETS_WITH_MODEL:
+        raise InvalidOption(
+            f"agent {text!r} cannot be given a model: it only speaks to its own. These can: "
+            f"{', '.join(PRESETS_WITH_MODEL)}, and any command line"
+        )
+    return PRESETS_WITH_MODEL.get(text)
+
+
+def _found(text: str, command: str) -> str:
     """The command with absolute file paths, because the agent runs in another folder."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InvalidOption(f"agent {text!r} is not a command line: {error}") from None
+    if not words:
+        raise InvalidOption("the agent's command line is empty")
+    if named := _TOKEN.search(command):
+        raise InvalidOption(
+            f"agent {text!r} names {named[0]}: other programs could read it in the command line. The agent finds its "
+            "tokens in the variables ENVPORT_TOKEN and ENVPORT_MODEL_TOKEN"
+        )
+    program = words[0].replace("{python}", sys.executable)
+    if shutil.which(program) is None:
+        presets = ", ".join(PRESETS)
+        raise InvalidOption(f"agent {text!r}: there is no program {program!r} here (presets: {presets})")
     found = [os.path.abspath(word) if "/" in word and Path(word).is_file() else word for word in words]
     return shlex.join(found)
 
@@ -139,20 +191,34 @@ def _write(file: Path, text: str) -> None:
     file.write_text(text, encoding="utf-8")
 
 
+def _opencode(**beside: Any) -> str:
+    """The settings of OpenCode."""
+    server = {
+        "type": "remote",
+        "url": "{mcp_url}",
+        "headers": {"Authorization": "Bearer {mcp_token}"},
+        "oauth": False,
+        "enabled": True,
+    }
+    return json.dumps({"mcp": {_SERVER: server}, "autoupdate": False, "share": "disabled", **beside})
+
+
+_CLAUDE = Agent(
+    f"claude -p {{prompt}} --mcp-config {{mcp_config}} --strict-mcp-config --allowedTools mcp__{_SERVER}",
+    # Otherwise it would hide the environment's tools until the model searches for them.
+    settings={"ENABLE_TOOL_SEARCH": "false"},
+    home=(".claude.json", ".claude/.credentials.json", ".claude/settings.json"),
+)
+_CODEX = (
+    "codex exec --skip-git-repo-check "
+    f"-c 'mcp_servers.{_SERVER}.url=\"{{mcp_url}}\"' "
+    f"-c 'mcp_servers.{_SERVER}.bearer_token_env_var=\"ENVPORT_TOKEN\"' "
+)
+_MCP = Agent("{python} -m envport_bridges.agents.programs.plain_client")
+
 PRESETS = {
-    "claude-code": Agent(
-        f"claude -p {{prompt}} --mcp-config {{mcp_config}} --strict-mcp-config --allowedTools mcp__{_SERVER}",
-        {},
-        # Otherwise it would hide the environment's tools until the model searches for them.
-        {"ENABLE_TOOL_SEARCH": "false"},
-        home=(".claude.json", ".claude/.credentials.json", ".claude/settings.json"),
-    ),
-    "codex": Agent(
-        "codex exec --skip-git-repo-check "
-        f"-c 'mcp_servers.{_SERVER}.url=\"{{mcp_url}}\"' "
-        f"-c 'mcp_servers.{_SERVER}.bearer_token_env_var=\"ENVPORT_TOKEN\"' {{prompt}}",
-        home=(".codex/auth.json", ".codex/config.toml"),
-    ),
+    "claude-code": _CLAUDE,
+    "codex": Agent(f"{_CODEX}{{prompt}}", home=(".codex/auth.json", ".codex/config.toml")),
     "gemini": Agent(
         "gemini -p {prompt}",
         {".gemini/settings.json": "httpUrl"},
@@ -168,6 +234,42 @@ PRESETS = {
             ".gemini/settings.json",
         ),
     ),
-    "mcp": Agent("{python} -m envport_bridges.agents.programs.plain_client"),
+    "opencode": Agent(
+        "opencode run {prompt}",
+        settings={"OPENCODE_CONFIG_CONTENT": _opencode()},
+        home=(".config/opencode/opencode.json", ".local/share/opencode/auth.json"),
+    ),
+    "mcp": _MCP,
 }
-"""Presets: agents by name."""
+"""Presets: agents by name, each with the model of the user's login."""
+
+PRESETS_WITH_MODEL = {
+    "claude-code": replace(
+        _CLAUDE,
+        settings={**_CLAUDE.settings, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"},
+        home=(),
+    ),
+    "codex": Agent(
+        f"{_CODEX}-m {MODEL_NAME} -c 'model_provider=\"{_SERVER}\"' "
+        f'-c \'model_providers.{_SERVER}={{name="{_SERVER}", base_url="{{model_url}}", '
+        'env_key="ENVPORT_MODEL_TOKEN", wire_api="responses"}\' {prompt}'
+    ),
+    "opencode": Agent(
+        f"opencode run --model {_SERVER}/{MODEL_NAME} {{prompt}}",
+        settings={
+            "OPENCODE_CONFIG_CONTENT": _opencode(
+                model=f"{_SERVER}/{MODEL_NAME}",
+                small_model=f"{_SERVER}/{MODEL_NAME}",
+                provider={
+                    _SERVER: {
+                        "npm": "@ai-sdk/openai-compatible",
+                        "options": {"baseURL": "{model_url}", "apiKey": "{model_token}"},
+                        "models": {MODEL_NAME: {"name": MODEL_NAME}},
+                    }
+                },
+            )
+        },
+    ),
+    "mcp": _MCP,
+}
+"""The presets that can be given a model of ours, without any login of the user."""

@@ -11,27 +11,52 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
-__all__ = ["Ended", "run_bounded"]
+from envport_bridges.agents.programs.deadlines import Deadline
 
-_SUPERVISOR = Path(__file__).with_name("supervisor.py")
-_KEPT_BYTES = 16_384
+__all__ = ["KEPT_BYTES", "SUPERVISED", "Ended", "run_bounded"]
+
+KEPT_BYTES = 16_384
+"""How much of a program's output is kept: the end of it."""
+
+# Isolated mode, so that the program's folder and variables cannot change the supervisor.
+SUPERVISED = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py")))
+"""Begins a command line whose program is supervised."""
+
+_MOST_TOLD = 400
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended.
+    """How a program, or its mission, ended.
 
     Attributes:
-        code: Its exit code; `None` if it exceeded its time limit.
+        code: Its exit code; `None` if it exceeded its time limit. A program that stays has 0 for a mission that it has
+            done, and 1 for one that it says has failed.
         output: The end of its standard output and standard error.
+        error: How it failed, if it says more than its exit code.
     """
 
     code: int | None
     output: str
+    error: str | None = None
+
+    @property
+    def broke(self) -> str | None:
+        """How it failed, for people; `None` if it did not, or exceeded its time limit."""
+        if self.code is None or (self.code == 0 and self.error is None):
+            return None
+        last = self.output.strip()[-_MOST_TOLD:]
+        return f"{self.error or f'exit code {self.code}'}. The end of its output: {last or '(none)'}"
 
 
 async def run_bounded(
-    words: Sequence[str], *, cwd: Path, env: Mapping[str, str], seconds: float, log: Path, pass_fds: Sequence[int] = ()
+    words: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    limit: float | Deadline,
+    log: Path,
+    pass_fds: Sequence[int] = (),
 ) -> Ended:
     """Run a program. Kill its process tree when it ends, exceeds its time limit, or this coroutine is cancelled.
 
@@ -39,16 +64,15 @@ async def run_bounded(
         words: The program and its arguments.
         cwd: Its working directory.
         env: All of its environment variables.
-        seconds: Its time limit.
+        limit: Its time limit, or its seconds.
         log: File for its output. A pipe could be kept open by a process that was not killed.
         pass_fds: Descriptors that it inherits, at the same numbers.
     """
-    # Isolated mode, so that the program's folder and variables cannot change the supervisor.
-    command = [sys.executable, "-I", "-S", str(_SUPERVISOR), *words]
+    deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
     code: int | None = None
     with log.open("wb") as sink:
         process = await anyio.open_process(
-            command,
+            [*SUPERVISED, *words],
             cwd=cwd,
             env=dict(env),
             stdin=subprocess.PIPE,
@@ -59,12 +83,19 @@ async def run_bounded(
             pass_fds=pass_fds,
         )
         try:
-            with anyio.move_on_after(seconds):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_expire, deadline, tasks.cancel_scope)
                 code = await process.wait()
+                tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
                 await _end(process)
     return Ended(code, _tail(log))
+
+
+async def _expire(deadline: Deadline, scope: anyio.CancelScope) -> None:
+    await deadline.used_up()
+    scope.cancel()
 
 
 async def _end(process: anyio.abc.Process) -> None:
@@ -75,5 +106,5 @@ async def _end(process: anyio.abc.Process) -> None:
 
 def _tail(log: Path) -> str:
     with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _KEPT_BYTES))
+        file.seek(max(0, log.stat().st_size - KEPT_BYTES))
         return file.read().decode(errors="replace")

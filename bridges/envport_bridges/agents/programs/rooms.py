@@ -1,4 +1,4 @@
-"""The folders of an agent in one episode. All of them are private to it, and gone at the end."""
+"""The folders of an agent's program. All of them are private to it, and gone at the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Rooms"]
 
 @dataclass(frozen=True)
 class Rooms:
-    """The folders of an agent in one episode.
+    """The folders of an agent's program, and the files that it is given.
 
     Attributes:
         root: The folder that holds them.
@@ -27,6 +27,16 @@ class Rooms:
     def notes(self) -> Path:
         """The files that its command may name."""
         return self.root / "notes"
+
+    @property
+    def mcp_config(self) -> Path:
+        """File with the `mcpServers` settings that most clients read."""
+        return self.notes / "mcp.json"
+
+    @property
+    def prompt_file(self) -> Path:
+        """File with the prompt."""
+        return self.notes / "prompt.txt"
 
     @property
     def home(self) -> Path:

@@ -122,7 +122,7 @@ class _Watched:
             raise self._exceeded
         if self._used.failing:
             raise EpisodeFailed(
-                f"the model of the agent failed: {self._used.failed} of its requests had no answer, the last among them",
+                f"the agent's model failed: {self._used.failed} of its requests had no answer, the last among them",
                 "infrastructure",
             )
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
@@ -19,23 +17,21 @@ from inspect_ai.util import LimitExceededError
 
 from envport.blocks import text_of
 from envport.client import AsyncClient
-from envport.errors import ConfigurationError, EnvportError, EpisodeOver, UnknownEpisode
+from envport.errors import EnvportError, EpisodeOver, UnknownEpisode
 from envport.types import LegalCall, OpenedEpisode
-from envport_bridges.agents.programs.agents import Agent, Mission
-from envport_bridges.agents.programs.processes import Ended, run_bounded
-from envport_bridges.agents.programs.rooms import Rooms
+from envport_bridges.agents.programs.agents import Agent
+from envport_bridges.agents.programs.missions import Mission, ModelAccess
+from envport_bridges.agents.programs.processes import Ended
+from envport_bridges.agents.programs.running import AgentRunner
 from envport_bridges.agents.programs.sandbox import AgentSandbox
 from envport_bridges.agents.programs.seat import Seat
 from envport_bridges.evaluation.agent_models.served import AgentModel
-from envport_bridges.evaluation.agent_models.sessions import RemoteSession
 from envport_bridges.evaluation.inspect_ai.agent_usage import model_session
 from envport_bridges.evaluation.inspect_ai.calls import ShownSeat
 from envport_bridges.evaluation.inspect_ai.exact_tools import playable, shown, tool_content
 from envport_bridges.evaluation.players.policies import PolicyRaised, View, load_policy, play_policy
 
 __all__ = ["AgentPlayer", "Ending", "EpisodePlayer", "EpisodeToPlay", "ModelPlayer", "PolicyPlayer"]
-
-_MOST_OUTPUT = 400
 
 
 @dataclass(frozen=True)
@@ -191,70 +187,41 @@ class AgentPlayer:
         reads: Sequence[str] = (),
         model: AgentModel | None = None,
     ):
-        self._agent = Agent.named(command)
-        self._model = model
+        agent = Agent.named(command, given_model=model is not None)
+        own = AgentSandbox(agent, reads) if sandbox else None
+        if own is not None:
+            own.require()
         self._seconds = seconds
-        self._sandbox = AgentSandbox(self._agent, reads) if sandbox else None
-        if self._sandbox is not None:
-            self._sandbox.require()
+        self._runner = AgentRunner(agent, own)
+        self._model = model
 
     async def play(self, game: EpisodeToPlay, state: TaskState) -> Ending:
         """Run the program in its own folder, and kill its remaining processes at the end."""
-        # Ignore errors: an agent may leave files that cannot be deleted.
-        with tempfile.TemporaryDirectory(prefix="envport-agent-", ignore_cleanup_errors=True) as root:
-            async with self._session(game) as session:
-                ended = await self._run(game, Rooms(Path(root)), session)
+        assert game.opened.token is not None
+        async with self._access(game) as model:
+            mission = Mission(game.opened.mcp_url, game.opened.token, game.text, model)
+            ended = await self._run(game, mission)
         transcript().info({"exit_code": ended.code, "output": ended.output}, source="agent")
         state.output = ModelOutput.from_content("agent", ended.output)
         if ended.code is None:
             return Ending(f"the agent was stopped after {self._seconds:g} seconds")
-        last = ended.output.strip()[-_MOST_OUTPUT:]
-        broke = f"exit code {ended.code}. The end of its output: {last or '(none)'}" if ended.code else None
-        return Ending(f"the agent exited with {ended.code}", broke=broke)
+        return Ending(f"the agent exited with {ended.code}", broke=ended.broke)
 
     @asynccontextmanager
-    async def _session(self, game: EpisodeToPlay) -> AsyncGenerator[RemoteSession | None]:
+    async def _access(self, game: EpisodeToPlay) -> AsyncGenerator[ModelAccess | None]:
         if self._model is None:
             yield None
             return
         async with model_session(self._model, {"episode": game.opened.episode_id}) as session:
-            yield session
+            yield ModelAccess(self._model.url, session.token)
 
-    async def _run(self, game: EpisodeToPlay, rooms: Rooms, session: RemoteSession | None) -> Ended:
-        assert game.opened.token is not None
-        mission = Mission(game.opened.mcp_url, game.opened.token, game.text, rooms.work, rooms.notes)
-        self._agent.brief(mission)
-        words, variables = self._agent.words(mission), self._agent.variables(mission)
+    async def _run(self, game: EpisodeToPlay, mission: Mission) -> Ended:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_keep_alive, game)
-            if self._sandbox is None:
-                ended = await self._supervised(words, variables, rooms)
-            else:
-                ended = await self._sandboxed(self._sandbox, words, variables, rooms)
+            ended = await self._runner.run(mission, self._seconds)
             tasks.cancel_scope.cancel()
             return ended
         raise AssertionError("a task group that is left by a return")
-
-    async def _sandboxed(
-        self, sandbox: AgentSandbox, words: list[str], variables: dict[str, str], rooms: Rooms
-    ) -> Ended:
-        sandbox.prepare(rooms)
-        with (rooms.root / "status").open("w+b") as status:
-            command = sandbox.words(words, rooms, status.fileno())
-            ended = await self._supervised(command, variables | sandbox.variables, rooms, [status.fileno()])
-            status.seek(0)
-            made = sandbox.was_made(status.read())
-        if ended.code is not None and not made:
-            raise ConfigurationError(f"the sandbox of the agent could not be made: {ended.output[-_MOST_OUTPUT:]}")
-        return ended
-
-    async def _supervised(
-        self, words: list[str], variables: dict[str, str], rooms: Rooms, pass_fds: Sequence[int] = ()
-    ) -> Ended:
-        log = rooms.root / "output"
-        return await run_bounded(
-            words, cwd=rooms.work, env=variables, seconds=self._seconds, log=log, pass_fds=pass_fds
-        )
 
 
 async def _keep_alive(game: EpisodeToPlay) -> None:

@@ -1,0 +1,64 @@
+"""Samples with whatever a trainer generates with: transformers, or vLLM in the same process or as a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from envport_bridges.agents.model.sampling import Sampled, Sampler, SampleRequest
+
+__all__ = ["NEEDED_TO_SAMPLE", "TrainerSampler", "sampler_of"]
+
+NEEDED_TO_SAMPLE = ("_generate_single_turn", "generation_config", "use_vllm")
+"""The internals of a trainer that this module leans on."""
+
+
+class TrainerSampler:
+    """A `Sampler` that has the trainer generate a batch. To be used in the trainer's thread.
+
+    Args:
+        trainer: A `GRPOTrainer`.
+    """
+
+    gathers = True
+
+    def __init__(self, trainer: Any):
+        self._trainer = trainer
+
+    def sample(self, requests: Sequence[SampleRequest]) -> Sequence[Future[Sampled]]:
+        """Generate one batch, to the largest of the requests' limits; each is cut at its own."""
+        prompts = [list(request.prompt_ids) for request in requests]
+        with _at_most(self._trainer, max(request.max_tokens for request in requests)):
+            written, logprobs = self._trainer._generate_single_turn(prompts, None, {}, num_generations=1)
+        futures: list[Future[Sampled]] = []
+        for number, request in enumerate(requests):
+            most = request.max_tokens
+            future = Future[Sampled]()
+            future.set_result(
+                Sampled(list(written[number][:most]), list(logprobs[number][:most]) if logprobs is not None else None)
+            )
+            futures.append(future)
+        return futures
+
+
+@contextmanager
+def _at_most(trainer: Any, tokens: int) -> Iterator[None]:
+    """Generate at most so many tokens: the generate call itself takes no limit."""
+    holder, name = (
+        (trainer.vllm_generation, "max_completion_length")
+        if trainer.use_vllm
+        else (trainer.generation_config, "max_new_tokens")
+    )
+    configured = getattr(holder, name)
+    setattr(holder, name, min(tokens, configured))
+    try:
+        yield
+    finally:
+        setattr(holder, name, configured)
+
+
+def sampler_of(trainer: Any) -> Sampler:
+    """What samples for the agents of a trainer."""
+    return TrainerSampler(trainer)
