@@ -114,7 +114,7 @@ def learn(seed: int, options: argparse.Namespace) -> Result:
         train_dataset=spec.rollout_dataset,
         eval_dataset=held_out[0],
         rollout_func=spec.agent_rollout_func(
-            f"{{python}} {HERE / options.agent} --resident", at_once=options.at_once, deadline=60, resident=True
+            f"{{python}} {HERE / options.agent}", at_once=options.at_once, deadline=60, resident=False
         ),
         reward_funcs=[caught],
         callbacks=[Progress(f"seed {seed}", options.batches, CATCH.after)],

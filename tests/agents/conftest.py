@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from scripted_policy import Script, ScriptedPolicy
+from scripted_policy import Script, ScriptedPolicy, Serve
 
 from envport_bridges.agents.model.endpoint import ModelEndpoint
-
-Serve = Callable[..., tuple[ModelEndpoint, ScriptedPolicy]]
 
 
 @pytest.fixture

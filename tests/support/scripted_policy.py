@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from envport_bridges.agents.apis.requests import ModelReply, ModelRequest, TokenUsage, WrittenCall
+from envport_bridges.agents.model.endpoint import ModelEndpoint
 from envport_bridges.agents.model.sessions import ModelSession
 
 Script = Callable[[ModelRequest], ModelReply]
@@ -97,3 +98,7 @@ class ScriptedPolicy:
             else:
                 found.append([(request, reply)])
         return found
+
+
+Serve = Callable[..., tuple[ModelEndpoint, ScriptedPolicy]]
+"""Serves a policy with a script until the test ends: the fixture `serve`."""

@@ -170,7 +170,9 @@ class AgentEpisodes:
     def _mission(self, played: AgentEpisode, opened: RolloutEpisode, sessions: SessionSource) -> Mission:
         assert opened.token is not None
         assert played.session is not None
-        return Mission(opened.address, opened.token, played.prompt, ModelAccess(sessions.anthropic_url, played.session.token))
+        return Mission(
+            opened.address, opened.token, played.prompt, ModelAccess(sessions.anthropic_url, played.session.token)
+        )
 
     async def _there(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
         """Do something in the connection's event loop."""

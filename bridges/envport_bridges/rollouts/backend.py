@@ -31,6 +31,8 @@ class RolloutTarget:
             gateway has its own: `envport serve --score`.
         options: Options of an environment in this process, as a JSON object; empty if they are in the reference.
         channel: Whether to play over the gateway's rollout channel, if there is one, and not over HTTP.
+        mint_tokens: Whether each episode comes with a token that allows playing it and nothing else, for an agent. Its
+            answers then contain no rewards. Needs a gateway.
     """
 
     where: str
@@ -44,6 +46,7 @@ class RolloutTarget:
     score: str | None = None
     options: str = ""
     channel: bool = True
+    mint_tokens: bool = False
 
     @property
     def remote(self) -> bool:
@@ -64,6 +67,7 @@ class RolloutEpisode:
         fingerprint: Fingerprint of its tool listing.
         tools: Its tools, as MCP lists them, if tasks have tools of their own. Otherwise `None`: they are those of the
             environment.
+        token: Bearer token that allows playing it and nothing else, if the target mints tokens.
     """
 
     episode_id: str
@@ -73,6 +77,7 @@ class RolloutEpisode:
     seed: int
     fingerprint: str
     tools: list[dict[str, Any]] | None = None
+    token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

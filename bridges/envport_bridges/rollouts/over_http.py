@@ -60,9 +60,17 @@ class OverHttp:
 
     async def open(self, choice: Choice, labels: Mapping[str, str], name: str) -> RolloutEpisode:
         """Open an episode. One whose answer is lost expires."""
-        secrets = dict(self._target.secrets)
+        minted = self._target.mint_tokens
         return await self._opened(
-            calls.open_episode(self._name, choice, reward_in_meta=True, labels=labels, secrets=secrets)
+            calls.open_episode(
+                self._name,
+                choice,
+                # Whoever has the token reads the answers, and an agent must not see its rewards.
+                reward_in_meta=not minted,
+                mint_token=minted,
+                labels=labels,
+                secrets=dict(self._target.secrets),
+            )
         )
 
     async def fork(self, episode: RolloutEpisode, step: int | None) -> RolloutEpisode:
@@ -122,6 +130,7 @@ class OverHttp:
             seed=opened.seed,
             fingerprint=opened.fingerprint,
             tools=opened.tools,
+            token=opened.token,
         )
 
     def _address(self, episode_id: str, mcp_url: str) -> str:

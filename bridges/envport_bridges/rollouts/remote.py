@@ -79,7 +79,9 @@ class RemoteEpisodes:
 
     async def open(self, choice: Choice, labels: Mapping[str, str], name: str) -> RolloutEpisode:
         """Open an episode whose results contain rewards."""
-        return await (await self._chosen()).open(choice, labels, name)
+        # Tokens are minted over HTTP only.
+        way = self._http if self._target.mint_tokens else await self._chosen()
+        return await way.open(choice, labels, name)
 
     async def fork(self, episode: RolloutEpisode, step: int | None) -> RolloutEpisode:
         """Open a copy of an episode. The channel plays it like any other."""

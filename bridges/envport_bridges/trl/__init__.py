@@ -16,9 +16,18 @@ from envport_bridges.trl.rewards import episode_reward
 from envport_bridges.trl.spec import EnvironmentSpec
 
 if TYPE_CHECKING:
+    from envport_bridges.trl.agent_trainer import AgentGRPOTrainer
     from envport_bridges.trl.trainer import ConcurrentGRPOTrainer, ConcurrentRollouts
 
-__all__ = ["Combination", "ConcurrentGRPOTrainer", "ConcurrentRollouts", "EnvironmentSpec", "combine", "episode_reward"]
+__all__ = [
+    "AgentGRPOTrainer",
+    "Combination",
+    "ConcurrentGRPOTrainer",
+    "ConcurrentRollouts",
+    "EnvironmentSpec",
+    "combine",
+    "episode_reward",
+]
 
 trl_version()
 
@@ -29,4 +38,8 @@ def __getattr__(name: str) -> Any:
         from envport_bridges.trl import trainer
 
         return getattr(trainer, name)
+    if name == "AgentGRPOTrainer":
+        from envport_bridges.trl import agent_trainer
+
+        return agent_trainer.AgentGRPOTrainer
     raise AttributeError(name)

@@ -26,6 +26,7 @@ def main() -> None:
     """Serve the environment that standard input names, and print the address."""
     hide_memory()
     asked = json.loads(sys.stdin.readline())
+    sys.path += [folder for folder in asked["path"] if folder not in sys.path]
     try:
         spec = _load(asked["reference"], asked["options"], asked["score"])
         # Do not wait for episodes at the end: they are closed by then.

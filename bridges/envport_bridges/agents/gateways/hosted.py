@@ -48,7 +48,8 @@ class Hosted:
             ConfigurationError: The environment cannot be served.
         """
         token = secrets.token_urlsafe(32)
-        asked = {"reference": reference, "options": options, "score": score, "token": token}
+        # It finds modules where this process finds them: beside a training script, for example.
+        asked = {"reference": reference, "options": options, "score": score, "token": token, "path": sys.path}
         process = subprocess.Popen(
             [sys.executable, "-m", "envport_bridges.agents.gateways.child"],
             stdin=subprocess.PIPE,
@@ -63,6 +64,8 @@ class Hosted:
         answer: dict[str, Any] = json.loads(_pipe(process.stdout).readline() or "{}")
         if "url" not in answer:
             process.wait(_STOP_SECONDS)
+            _pipe(process.stdin).close()
+            _pipe(process.stdout).close()
             error = answer.get("error", {"code": "configuration", "message": f"the gateway for {reference} broke"})
             raise error_from_code(error["code"], error["message"]) from ConfigurationError(reference)
         hosted = cls(answer["url"], answer["name"], token, process)

@@ -1,0 +1,150 @@
+"""Whole agents are trained: by the stock trainer, token for token as they were sampled, whatever they do."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from patience import patient
+from test_trl_training import guess_up_to, logged
+from tiny_model import config, make_model, make_tokenizer, scripted
+from trl import GRPOTrainer
+
+from envport_bridges.trl import EnvironmentSpec
+
+PLAYER = Path(__file__).parents[1] / "support" / "small_player.py"
+SEEN = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages")
+
+
+def command(modes: str, folder: Path | None = None) -> str:
+    return f"{{python}} {PLAYER} {modes} {folder or ''}".strip()
+
+
+def still_running() -> list[int]:
+    """Processes of the player's program."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(PLAYER).encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+def watched(trainer_class: type[Any]) -> type[Any]:
+    """A trainer that keeps what was sampled, and what it makes a loss of."""
+
+    class Watched(trainer_class):
+        def _generate_single_turn(self, prompt_ids: Any, *args: Any, **options: Any) -> Any:
+            ids, logprobs = super()._generate_single_turn(prompt_ids, *args, **options)
+            room = self.generation_config.max_new_tokens
+            self.sampled = [*getattr(self, "sampled", []), *zip(map(tuple, prompt_ids), map(tuple, ids), strict=True)]
+            return [one[:room] for one in ids], logprobs
+
+        def _compute_loss(self, model: Any, inputs: Any) -> Any:
+            self.trained = [*getattr(self, "trained", []), *rows_of(inputs)]
+            return super()._compute_loss(model, inputs)
+
+    return Watched
+
+
+def rows_of(inputs: dict[str, Any]) -> list[tuple[list[int], list[int], list[int], float]]:
+    rows = []
+    for prompt, shown, completion, real, mask, advantage in zip(*(inputs[key] for key in SEEN), strict=True):
+        real = real.bool()
+        rows.append((prompt[shown.bool()].tolist(), completion[real].tolist(), mask[real].tolist(), float(advantage)))
+    return rows
+
+
+def assert_trained_as_sampled(trainer: Any) -> int:
+    """Every run of trained tokens was sampled after exactly what stands before it; returns how many there are."""
+    runs = 0
+    for prompt, completion, mask, _ in trainer.trained:
+        place = 0
+        while place < len(mask):
+            end = place
+            while end < len(mask) and mask[end] == mask[place]:
+                end += 1
+            if mask[place]:
+                context, ids = tuple(prompt + completion[:place]), tuple(completion[place:end])
+                found = [one for before, one in trainer.sampled if before == context]
+                assert any(one[: len(ids)] == ids for one in found), (context[-20:], ids)
+                runs += 1
+            place = end
+    return runs
+
+
+def train(
+    tmp_path: Path,
+    words: str,
+    trainer_class: type[Any] = GRPOTrainer,
+    script: Any = None,
+    agent: dict[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    spec = options.pop("spec", None) or EnvironmentSpec("mirror:Guess", indices=[1, 2])
+    tokenizer = make_tokenizer()
+    reward_funcs = options.pop("reward_funcs", spec.reward_funcs)
+    agent = {"sandbox": False, "deadline": patient(20), **(agent or {})}
+    trainer = watched(scripted(trainer_class, script or guess_up_to(3)))(
+        model=make_model(tokenizer),
+        args=config(tmp_path, **options),
+        processing_class=tokenizer,
+        train_dataset=spec.rollout_dataset,
+        rollout_func=spec.agent_rollout_func(words, **agent),
+        reward_funcs=reward_funcs,
+    )
+    trainer.train()
+    return trainer
+
+
+def test_an_agent_is_trained_by_the_stock_trainer(tmp_path: Path):
+    trainer = train(tmp_path, command("plain"))
+    # Number 1 takes one guess more than number 0 would: rewards are those of the environment.
+    assert logged(trainer, "rewards/episode_reward/mean") == [pytest.approx((0.75 + 0.5) / 2)]
+    assert logged(trainer, "envport/finished_episodes") == [1.0]
+    assert logged(trainer, "agent/chains") == [1.0]
+    assert logged(trainer, "agent/left_out_tokens") == [0.0]
+    assert logged(trainer, "envport/lost_episodes") == [0.0]
+    assert assert_trained_as_sampled(trainer) == sum(len(ids) > 0 for _, ids in trainer.sampled)
+
+
+MODES = "plain,crash,silent,two,compact,retry,stop,long"
+
+
+def test_whatever_an_agent_does_is_data(tmp_path: Path):
+    """A crash is the player's fault: its episode is scored as it stands, and what was sampled is trained."""
+    folder = tmp_path / "modes"
+    folder.mkdir()
+    endings: list[Any] = []
+
+    def reward(episode_reward: Any, agent_ending: Any, completions: Any, **columns: Any) -> Any:
+        endings.extend(zip(agent_ending, episode_reward, map(len, completions), strict=True))
+        return episode_reward
+
+    trainer = train(tmp_path, command(MODES, folder), agent={"at_once": 1}, reward_funcs=[reward])
+    assert [ending for ending, _, _ in endings] == ["exited", "crashed", *["exited"] * 6]
+    assert None not in [given for _, given, _ in endings]
+    # The one that asked for nothing, and the one that asked for too much.
+    assert [place for place, (_, _, said) in enumerate(endings) if not said] == [2, 7]
+    assert logged(trainer, "agent/chains") == [pytest.approx((1 + 1 + 0 + 5 + 2 + 1 + 1 + 0) / 8, abs=0.5)]
+    assert logged(trainer, "agent/left_out_tokens")[0] > 0
+    assert assert_trained_as_sampled(trainer) >= 8
+
+
+def test_an_agent_that_hangs_or_floods_ends_alone(tmp_path: Path):
+    folder = tmp_path / "modes"
+    folder.mkdir()
+    trainer = train(
+        tmp_path,
+        command("hang,flood,linger,plain", folder),
+        agent={"at_once": 4, "deadline": patient(3), "max_model_calls": 20},
+        per_device_train_batch_size=4,
+        num_generations=2,
+    )
+    assert logged(trainer, "agent/stopped_at_deadline") == [0.25]
+    assert logged(trainer, "agent/crashed") == [0.0]
+    assert logged(trainer, "envport/lost_episodes") == [0.0]
+    assert_trained_as_sampled(trainer)
+    assert not still_running()
