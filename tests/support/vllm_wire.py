@@ -40,6 +40,9 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
+        if self.path != "/v1/models":
+            self._send(404, {"error": {"message": "Not Found"}})
+            return
         self._send(200, {"object": "list", "data": [{"id": MODEL, "max_model_len": MOST_IDS}]})
 
     def do_POST(self) -> None:

@@ -91,6 +91,7 @@ class SessionControl:
         self._clock = clock
         self._held: dict[str, _Held] = {}
         self._of: dict[ModelSession, _Held] = {}
+        self._shared = ModelSession(sys.maxsize, token or "", calls=CallTree(most=_KEPT_SHARED), repeats=False)
 
     @property
     def sessions(self) -> int:
@@ -99,11 +100,10 @@ class SessionControl:
 
     def attach(self, holder: SessionHolder) -> None:
         """Begin and end sessions there."""
-        shared = ModelSession(sys.maxsize, self._token or "", calls=CallTree(most=_KEPT_SHARED), repeats=False)
         if self._token is None:
-            holder.open_to_all(shared)
+            holder.open_to_all(self._shared)
         else:
-            holder.open(shared)
+            holder.open(self._shared)
 
     async def answer(self, holder: SessionHolder, scope: Scope, receive: Receive) -> Response | None:
         """Answer a request; `None` if its path is none of these.
@@ -113,7 +113,8 @@ class SessionControl:
         """
         await self._expire(holder)
         headers = Headers(scope=scope)
-        if (session := holder.find(headers)) in self._of and session is not None:
+        session = holder.find(headers)
+        if session is not None and session in self._of:
             self._of[session].used_at = self._clock()
         root, _, session_id = scope["path"].removeprefix("/").partition("/")
         if root not in ("sessions", "model"):

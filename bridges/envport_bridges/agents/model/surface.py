@@ -86,7 +86,7 @@ class ModelSurface:
 
     def open_to_all(self, session: ModelSession) -> None:
         """Answer requests that have no session's token as those of this session."""
-        self.open(session)
+        self._running[session] = set()
         self._anyone = session
 
     async def end(self, session: ModelSession) -> None:
@@ -101,7 +101,7 @@ class ModelSurface:
 
     async def end_all(self) -> None:
         """End all sessions."""
-        await asyncio.gather(*(self.end(session) for session in list(self._sessions.values())))
+        await asyncio.gather(*(self.end(session) for session in list(self._running)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve an HTTP request."""
@@ -144,7 +144,7 @@ class ModelSurface:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         tokens = (bearer.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
         for token in tokens:
-            if session := self._sessions.get(_key(token)):
+            if token and (session := self._sessions.get(_key(token))):
                 return session
         return None if any(token.startswith(SESSION_TOKEN) for token in tokens) else self._anyone
 

@@ -151,12 +151,15 @@ def describe(url: str, token: str) -> dict[str, Any]:
             response = http.get("/model", headers=_headers(token))
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise _unreachable(url, error) from error
+    described = _document(response, url)
+    if not {"name", "weights", "settings"} <= described.keys():
+        raise AgentModelUnreachable(f"{url} is no `envport model serve`: it does not say which model it serves")
     if open_to_all:
         raise InvalidAccess(
             f"the model's server at {url} has no token, so an agent could use it outside of its session: start "
             "`envport model serve` with ENVPORT_MODEL_TOKEN set, or give a folder, and a server is started for it"
         )
-    return _document(response, url)
+    return described
 
 
 def _headers(token: str) -> dict[str, str]:
