@@ -94,8 +94,8 @@ def test_training_changes_the_fingerprint_and_loading_does_not(folder: Path, mod
 @pytest.mark.parametrize(
     ("load", "options", "why"),
     [
-        (load_model, {"name": "./nowhere"}, "there is no folder ./nowhere"),
-        (load_tokenizer, {"name": "./nowhere"}, "there is no folder ./nowhere"),
+        (load_model, {"name": "./nowhere"}, "of ./nowhere cannot be loaded"),
+        (load_tokenizer, {"name": "./nowhere"}, "of ./nowhere cannot be loaded"),
         (load_model, {"dtype": "float33"}, "dtype is 'float33'"),
         (load_model, {"device": "abacus"}, "cannot be loaded: .*abacus"),
     ],

@@ -61,7 +61,10 @@ class ServedModel:
         """
         if find_spec("trl") is None:
             raise MissingExtra("Serving a model", "trl")
-        settings.sampling  # noqa: B018 - what means nothing is refused before anything is loaded
+        # Refuse first what can be told without the libraries, which take seconds to import.
+        sampling = settings.sampling
+        if model.startswith((".", "/", "~")) and not Path(model).exists():
+            raise InvalidOption(f"there is no folder {model}; it has to be a saved model, or a name on the hub")
         name = Path(model).resolve().name if Path(model).exists() else model
         if settings.vllm is not None:
             return cls._at_vllm(model, name, settings, settings.vllm, vllm_key)
@@ -69,7 +72,7 @@ class ServedModel:
         loaded = load_model(model, device=settings.device, dtype=settings.dtype)
         chat: Any = _chat_formats().of_model(tokenizer, loaded)
         sampler = TransformersSampler(
-            loaded, end_ids=chat.end_ids, pad_id=_pad_id(tokenizer), settings=settings.sampling, seed=settings.seed
+            loaded, end_ids=chat.end_ids, pad_id=_pad_id(tokenizer), settings=sampling, seed=settings.seed
         )
         return cls(name, weights_fingerprint(loaded), chat, sampler, settings)
 

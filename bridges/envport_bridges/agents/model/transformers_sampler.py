@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from envport.errors import InvalidOption, MissingExtra
@@ -176,8 +175,6 @@ def load_configuration(name: str) -> tuple[Any, list[int] | None]:
 
 
 def _not_loaded(what: str, name: str, error: Exception) -> InvalidOption:
-    if name.startswith((".", "/", "~")) and not Path(name).expanduser().exists():
-        return InvalidOption(f"there is no folder {name}; it has to be a saved model, or a name on the hub")
     why = " ".join(str(error).split()) or type(error).__name__
     return InvalidOption(f"the {what} of {name} cannot be loaded: {why}")
 
