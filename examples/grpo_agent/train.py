@@ -31,9 +31,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from envport_bridges.trl import EnvironmentSpec
 
-HERE = Path(__file__).parent
 # The game, the tiny model and its warm-up are those of another example.
-sys.path.append(str(HERE.parent / "grpo_catch"))
+sys.path.append(str(Path(__file__).parents[1] / "grpo_catch"))
 
 from curves import Result, report
 from lessons import CATCH
@@ -41,6 +40,7 @@ from progress import Progress
 from tiny_policy import make_model, make_tokenizer
 from warm_up import fine_tune, play, texts_of
 
+HERE = Path(__file__).parent
 REFERENCE = CATCH.reference.partition("=")[2]
 LEARN = 0.9
 
@@ -114,7 +114,7 @@ def learn(seed: int, options: argparse.Namespace) -> Result:
         train_dataset=spec.rollout_dataset,
         eval_dataset=held_out[0],
         rollout_func=spec.agent_rollout_func(
-            f"{{python}} {HERE / options.agent}", at_once=options.at_once, deadline=60, resident=False
+            f"{{python}} {HERE / options.agent} --resident", at_once=options.at_once, deadline=60, resident=True
         ),
         reward_funcs=[caught],
         callbacks=[Progress(f"seed {seed}", options.batches, CATCH.after)],
@@ -178,7 +178,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--agent", default="agent.py", help="file of the agent, in this folder")
     parser.add_argument("--seeds", type=seeds_of, default=[0], help="such as 3, or 0-9")
     parser.add_argument("--jobs", type=int, default=2, help="seeds learned at a time")
-    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--batches", type=int, default=32)
     parser.add_argument("--groups", type=int, default=8, help="tasks in a batch")
     parser.add_argument("--group-size", type=int, default=8, help="episodes of each task")
     parser.add_argument("--at-once", type=int, default=8, help="agents that play at once")

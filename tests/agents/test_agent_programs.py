@@ -1,149 +1,194 @@
-"""The agents that people use, as they are installed, with a scripted policy behind the model's address."""
+"""An agent's program: how it is pointed at a model, what it gets of the user, and how long it may take."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from harness import RunningGateway, running
-from node_clients import executable
 from patience import patient
-from scripted_policy import ScriptedPolicy, Serve, catches, names_of
 
-from envport import Client
-from envport.blocks import text_of
-from envport.registry import load
-from envport_bridges.agents.model.endpoint import ModelEndpoint
-from envport_bridges.agents.model.sessions import ModelSession
+from envport.errors import InvalidOption
+from envport_bridges.agents.programs import agents
+from envport_bridges.agents.programs.agents import PRESETS, PRESETS_WITH_MODEL, Agent
+from envport_bridges.agents.programs.deadlines import Deadline
+from envport_bridges.agents.programs.missions import Mission, ModelAccess
+from envport_bridges.agents.programs.rooms import Rooms
+from envport_bridges.agents.programs.running import AgentRunner
 
-Started = tuple[list[str], dict[str, str]]
-"""The words of a command, and its environment variables."""
-Agent = Callable[[ModelEndpoint, str, str], Started]
+MODEL = ModelAccess("http://127.0.0.1:8001", "session-token")
+MISSION = Mission("http://h/episodes/e/mcp", "epk_secret", "Play.", MODEL)
+OF_THE_USER = {
+    "ANTHROPIC_AUTH_TOKEN": "sk-of-the-user",
+    "ANTHROPIC_MODEL": "of-the-user",
+    "AWS_SECRET_ACCESS_KEY": "sk-of-the-user",
+    "CLAUDE_CODE_USE_BEDROCK": "1",
+    "DATABASE_URL": "postgres://me:sk-of-the-user@host/base",
+    "ENVPORT_TOKEN": "sk-of-the-control-plane",
+    "GITHUB_PAT": "sk-of-the-user",
+    "HF_TOKEN": "sk-of-the-user",
+    "MISTRAL_API_KEY": "sk-of-the-user",
+    "OPENAI_API_KEY": "sk-of-the-user",
+    "OPENAI_ORG_ID": "sk-of-the-user",
+    "SSH_AUTH_SOCK": "sk-of-the-user",
+    "some_password": "sk-of-the-user",
+}
+HARMLESS = {
+    "LANG": "C.UTF-8",
+    "MY_MODE": "fast",
+    "PYTHONKEYS": "1",
+    "SSL_CERT_FILE": "/c.pem",
+    "REPOSITORY": "ssh://g@h/r",
+}
+TELL = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
-@pytest.fixture(scope="module")
-def gateway() -> Iterator[RunningGateway]:
-    with running(load("catch")) as gateway:
-        yield gateway
+@pytest.fixture(autouse=True)
+def user(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (OF_THE_USER | HARMLESS).items():
+        monkeypatch.setenv(name, value)
 
 
-def run(words: list[str], folder: Path, variables: Mapping[str, str]) -> str:
-    """Run an agent to its end, in a home of its own. What it printed."""
-    home = folder / "home"
-    home.mkdir()
-    (work := folder / "work").mkdir()
-    kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
-    path = os.pathsep.join([str(Path(words[0]).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        words,
-        cwd=work,
-        env={**kept, "HOME": str(home), "PATH": path, **variables},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=patient(90),
-        check=False,
+def told(agent: Agent, mission: Mission) -> dict[str, str]:
+    ended = asyncio.run(AgentRunner(agent).run(mission, patient(60)))
+    assert (ended.code, ended.broke) == (0, None), ended
+    return json.loads(ended.output)
+
+
+def test_an_agent_that_is_given_a_model_has_two_tokens_and_no_key_of_the_user():
+    agent = Agent.named(f'{{python}} -c "{TELL}" {{model_url}}', given_model=True)
+    variables = told(agent, MISSION)
+    assert "of-the" not in json.dumps(variables)
+    assert {name: value for name, value in variables.items() if value in (MODEL.token, MISSION.token)} == {
+        "ENVPORT_TOKEN": "epk_secret",
+        "ANTHROPIC_API_KEY": "session-token",
+        "OPENAI_API_KEY": "session-token",
+        "ENVPORT_MODEL_TOKEN": "session-token",
+    }
+    assert variables["OPENAI_BASE_URL"] == variables["ENVPORT_MODEL_URL"] == "http://127.0.0.1:8001/v1"
+    assert (variables["ANTHROPIC_BASE_URL"], variables["ENVPORT_MODEL"]) == ("http://127.0.0.1:8001", "policy")
+    assert {name: variables.get(name) for name in HARMLESS} == HARMLESS
+    assert variables["PWD"]
+
+
+def test_an_agent_that_is_given_no_model_keeps_the_user_s_keys():
+    variables = told(Agent.named(f'{{python}} -c "{TELL}"'), Mission("http://h/episodes/e/mcp", "epk_secret", "Play."))
+    assert variables["OPENAI_API_KEY"] == "sk-of-the-user"
+    assert variables["ENVPORT_TOKEN"] == "epk_secret"
+    assert "OPENAI_BASE_URL" not in variables
+    assert not [name for name in variables if name.startswith("ENVPORT_MODEL")]
+
+
+def test_a_command_names_the_model_s_address(tmp_path: Path):
+    agent = Agent.named("{python} --url={model_url}", given_model=True)
+    assert agent.words(MISSION, Rooms(tmp_path)) == [sys.executable, "--url=http://127.0.0.1:8001/v1"]
+    with pytest.raises(InvalidOption, match=r"names \{model_url\}, but it is given no model"):
+        Agent.named("{python} --url={model_url}")
+
+
+@pytest.mark.parametrize("name", ["{model_token}", "{mcp_token}", "{token}"])
+def test_a_command_never_names_a_token(name: str):
+    with pytest.raises(InvalidOption, match="other programs could read it"):
+        Agent.named(f"{{python}} {name}", given_model=True)
+
+
+def test_gemini_cannot_be_given_a_model():
+    with pytest.raises(InvalidOption, match=r"'gemini' cannot be given a model.*claude-code, codex, opencode, mcp"):
+        Agent.named("gemini", given_model=True)
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS_WITH_MODEL))
+def test_presets_that_are_given_a_model_take_no_login_along_and_tell_no_token_in_words(name: str, tmp_path: Path):
+    agent, rooms = PRESETS_WITH_MODEL[name], Rooms(tmp_path)
+    assert agent.home == ()
+    agent.brief(MISSION, rooms)
+    words = " ".join(agent.words(MISSION, rooms))
+    assert "epk_secret" not in words
+    assert "session-token" not in words
+
+
+def test_claude_code_is_pointed_by_variables(tmp_path: Path, programs: None):
+    agent = Agent.named("claude-code", given_model=True)
+    variables = agent.variables(MISSION, Rooms(tmp_path))
+    assert variables["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:8001"
+    assert variables["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"] == variables["DISABLE_AUTOUPDATER"] == "1"
+    assert variables["ENABLE_TOOL_SEARCH"] == "false"
+    assert "ANTHROPIC_AUTH_TOKEN" not in variables
+
+
+def test_codex_is_pointed_by_options(tmp_path: Path, programs: None):
+    words = Agent.named("codex", given_model=True).words(MISSION, Rooms(tmp_path))
+    assert words[-1] == "Play."
+    assert 'model_provider="envport"' in words
+    (provider,) = [word for word in words if word.startswith("model_providers.envport=")]
+    assert provider == (
+        'model_providers.envport={name="envport", base_url="http://127.0.0.1:8001/v1", '
+        'env_key="ENVPORT_MODEL_TOKEN", wire_api="responses"}'
     )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
-def played(gateway: RunningGateway, serve: Serve, folder: Path, agent: Agent) -> tuple[ModelSession, ScriptedPolicy]:
-    """Let an agent play one episode of catch to its end."""
-    endpoint, policy = serve(catches)
-    session = endpoint.open_session(max_calls=50)
-    with Client(gateway.url) as control:
-        episode = control.open("catch", seed=3)
-        words, variables = agent(endpoint, session.token, episode.mcp_url)
-        (board,) = map(text_of, episode.observation.content)
-        printed = run([word.replace("{prompt}", f"Play. {board}") for word in words], folder, variables)
-        info = control.finish(episode.episode_id)
-    assert (info.steps, info.errors, info.reward) == (9, 0, 1.0), printed
-    return session, policy
+def test_opencode_is_pointed_by_its_settings(tmp_path: Path, programs: None):
+    def settings(given: bool) -> dict[str, Any]:
+        mission = MISSION if given else Mission(MISSION.mcp_url, MISSION.token, MISSION.prompt)
+        variables = Agent.named("opencode", given_model=given).variables(mission, Rooms(tmp_path))
+        return json.loads(variables["OPENCODE_CONFIG_CONTENT"])
+
+    pointed, own = settings(True), settings(False)
+    assert pointed["provider"]["envport"]["options"] == {"baseURL": MODEL.openai_url, "apiKey": "session-token"}
+    assert pointed["model"] == "envport/policy"
+    assert pointed["mcp"]["envport"]["url"] == "http://h/episodes/e/mcp"
+    assert pointed["mcp"]["envport"]["headers"] == {"Authorization": "Bearer epk_secret"}
+    assert own["mcp"] == pointed["mcp"]
+    assert "provider" not in own
 
 
-def assert_one_conversation(policy: ScriptedPolicy, tool: str) -> None:
-    """Each request of the work extends the one before by the reply, and by what the tool returned."""
-    (work,) = [one for one in policy.conversations() if tool in names_of(one[0][0])]
-    assert len(work) == 10
-    for (before, reply), (request, _) in pairwise(work):
-        (call,) = reply.tool_calls
-        added = request.messages[len(before.messages) + 1 :]
-        assert [(one["role"], one.get("tool_call_id"), one.get("name")) for one in added] == [("tool", call.id, tool)]
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes every program count as installed."""
+    monkeypatch.setattr(agents.shutil, "which", lambda program: f"/bin/{program}")
 
 
-def claude_code(endpoint: ModelEndpoint, token: str, mcp_url: str) -> Started:
-    claude = executable("@anthropic-ai/claude-code", "claude")
-    server = json.dumps({"mcpServers": {"envport": {"type": "http", "url": mcp_url}}})
-    words = ["-p", "{prompt}", "--mcp-config", server, "--strict-mcp-config", "--allowedTools", "mcp__envport"]
-    return [str(claude), *words], {
-        "ANTHROPIC_BASE_URL": endpoint.anthropic_url,
-        "ANTHROPIC_API_KEY": token,
-        "ENABLE_TOOL_SEARCH": "false",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_AUTOUPDATER": "1",
-    }
+def test_presets_without_a_model_are_the_user_s(programs: None):
+    assert Agent.named("claude-code").home == PRESETS["claude-code"].home != ()
+    assert Agent.named("codex").command == (
+        "codex exec --skip-git-repo-check -c 'mcp_servers.envport.url=\"{mcp_url}\"' "
+        "-c 'mcp_servers.envport.bearer_token_env_var=\"ENVPORT_TOKEN\"' '{prompt}'"
+    )
 
 
-def codex(endpoint: ModelEndpoint, token: str, mcp_url: str) -> Started:
-    provider = f'{{name="policy",base_url="{endpoint.openai_url}",env_key="MODEL_TOKEN",wire_api="responses"}}'
-    settings = [
-        "model=policy",
-        "model_provider=policy",
-        f"model_providers.policy={provider}",
-        f'mcp_servers.envport={{url="{mcp_url}",default_tools_approval_mode="approve"}}',
-    ]
-    words = [word for setting in settings for word in ("-c", setting)]
-    program = str(executable("@openai/codex", "codex"))
-    return [program, "exec", "--skip-git-repo-check", *words, "{prompt}"], {"MODEL_TOKEN": token}
+def test_seconds_in_which_the_model_writes_do_not_count():
+    now = [100.0]
+    deadline = Deadline(10.0, clock=lambda: now[0])
+    now[0] += 4
+    with deadline.paused():
+        now[0] += 50
+        with deadline.paused():
+            now[0] += 50
+        now[0] += 50
+        assert (deadline.spent(), deadline.left()) == (4, 6)
+    now[0] += 5
+    assert (deadline.spent(), deadline.left()) == (9, 1)
+    now[0] += 5
+    assert (deadline.spent(), deadline.left()) == (14, 0)
 
 
-def opencode(endpoint: ModelEndpoint, token: str, mcp_url: str) -> Started:
-    provider = {
-        "npm": "@ai-sdk/openai-compatible",
-        "options": {"baseURL": endpoint.openai_url, "apiKey": token},
-        "models": {"policy": {}},
-    }
-    settings = {
-        "model": "policy/policy",
-        "provider": {"policy": provider},
-        "mcp": {"envport": {"type": "remote", "url": mcp_url}},
-    }
-    program = str(executable("opencode-ai", "opencode"))
-    return [program, "run", "{prompt}"], {
-        "OPENCODE_CONFIG_CONTENT": json.dumps(settings),
-        "OPENCODE_DISABLE_AUTOUPDATE": "1",
-        "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
-        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-        "OPENCODE_DISABLE_MODELS_FETCH": "1",
-    }
+async def test_a_program_is_stopped_when_its_time_outside_of_pauses_is_used_up(tmp_path: Path):
+    now = [0.0]
+    deadline = Deadline(0.05, clock=lambda: now[0])
+    agent = Agent.named("{python} -c 'import time; time.sleep(3600)'")
+    with deadline.paused():
+        running = asyncio.create_task(AgentRunner(agent).run(MISSION, deadline))
+        now[0] = 1_000.0
+        done, _ = await asyncio.wait([running], timeout=0.15)
+        assert not done
+    now[0] += 0.06
+    ended = await running
+    assert (ended.code, ended.broke) == (None, None)
 
 
-def test_claude_code_plays_in_one_conversation(gateway: RunningGateway, serve: Serve, tmp_path: Path):
-    session, policy = played(gateway, serve, tmp_path, claude_code)
-    assert_one_conversation(policy, "mcp__envport__move")
-    assert session.refused == {}
-    assert session.ignored == {"context_management": 10, "output_config.effort": 10}
-
-
-def test_codex_plays_in_one_conversation(gateway: RunningGateway, serve: Serve, tmp_path: Path):
-    session, policy = played(gateway, serve, tmp_path, codex)
-    assert_one_conversation(policy, "mcp__envport__move")
-    assert session.refused == {}
-    assert session.ignored == {"reasoning": 10, "tools.web_search": 10}
-
-
-@pytest.mark.slow  # six seconds of CPU time
-def test_opencode_plays_in_one_conversation_beside_that_of_the_title(
-    gateway: RunningGateway, serve: Serve, tmp_path: Path
-):
-    session, policy = played(gateway, serve, tmp_path, opencode)
-    assert_one_conversation(policy, "envport_move")
-    assert sorted(len(one[0][0].tools) > 0 for one in policy.conversations()) == [False, True]
-    assert session.refused == {}
+async def test_a_program_that_fails_says_how():
+    ended = await AgentRunner(Agent.named("{python} -c 'print(5); raise SystemExit(3)'")).run(MISSION, patient(60))
+    assert (ended.code, ended.broke) == (3, "exit code 3. The end of its output: 5")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from patience import patient
-from test_trl_training import guess_up_to, logged
-from tiny_model import config, make_model, make_tokenizer, scripted
+from test_trl_training import DONE, guess_up_to, logged
+from tiny_model import calls, config, make_model, make_tokenizer, scripted
 from trl import GRPOTrainer
 
-from envport_bridges.trl import EnvironmentSpec
+from envport.errors import ConfigurationError, InvalidAccess
+from envport_bridges.agents.gateways.hosted import Hosted
+from envport_bridges.trl import AgentGRPOTrainer, EnvironmentSpec
 
 PLAYER = Path(__file__).parents[1] / "support" / "small_player.py"
 SEEN = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages")
@@ -148,3 +151,128 @@ def test_an_agent_that_hangs_or_floods_ends_alone(tmp_path: Path):
     assert logged(trainer, "envport/lost_episodes") == [0.0]
     assert_trained_as_sampled(trainer)
     assert not still_running()
+
+
+def test_a_gateway_that_goes_away_is_nobodys_zero(tmp_path: Path):
+    """Agents that fail because of it are not to blame: their episodes are left out."""
+    rewards: list[Any] = []
+
+    def reward(episode_reward: Any, **columns: Any) -> Any:
+        rewards.extend(episode_reward)
+        return episode_reward
+
+    gateways: list[Hosted] = []
+
+    def script(text: str, turn: int) -> str:
+        if turn == 1 and gateways:
+            gateways.pop().process.kill()
+        return guess_up_to(3)(text, turn)
+
+    spec = EnvironmentSpec("mirror:Guess", indices=[1, 2], patience=0.1)
+    before = Hosted.start
+
+    def start(*asked: Any) -> Hosted:
+        gateways.append(before(*asked))
+        return gateways[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Hosted, "start", start)
+        trainer = train(tmp_path, command("plain"), script=script, spec=spec, reward_funcs=[reward])
+    assert rewards == [None] * 8
+    assert logged(trainer, "envport/lost_episodes") == [1.0]
+    assert not any(any(mask) for _, _, mask, _ in trainer.trained)
+
+
+def test_a_second_reward_function_does_not_score_what_was_lost(tmp_path: Path):
+    spec = EnvironmentSpec("mirror:Guess", indices=[0, 1], patience=0.1)
+
+    def length(completions: Any, **columns: Any) -> list[float]:
+        return [float(len(completion)) for completion in completions]
+
+    trainer = train(
+        tmp_path,
+        command("plain"),
+        spec=spec,
+        script=lambda text, turn: calls(("break_down", "{}")) if turn == 0 else DONE,
+        reward_funcs=[*spec.reward_funcs, length],
+    )
+    assert logged(trainer, "envport/lost_episodes") == [1.0]
+    assert {advantage for _, _, _, advantage in trainer.trained} == {0.0}
+
+
+def test_an_exception_in_training_leaves_nothing(tmp_path: Path):
+    """No process of an agent, no thread and no port, whether it comes from the model or from a reward function."""
+    threads = {thread.name for thread in threading.enumerate()}
+
+    def broken(text: str, turn: int) -> str:
+        if turn == 1:
+            raise RuntimeError("out of memory")
+        return guess_up_to(3)(text, turn)
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        train(tmp_path, command("plain"), script=broken)
+
+    def wrong(**columns: Any) -> Any:
+        raise ValueError("no such column")
+
+    with pytest.raises(ValueError, match="no such column"):
+        train(tmp_path, command("linger"), reward_funcs=[wrong])
+    assert not still_running()
+    left = {thread.name for thread in threading.enumerate()} - threads
+    assert not {name for name in left if "agents" in name or "model" in name}
+
+
+def test_an_agent_that_never_works_is_said(tmp_path: Path):
+    file = tmp_path / "broken.py"
+    file.write_text("import nothing_of_that_name")
+    with pytest.raises(ConfigurationError, match="failed in all of 8 episodes") as failure:
+        train(tmp_path, f"{{python}} {file}")
+    assert "No module named 'nothing_of_that_name'" in str(failure.value)
+
+
+def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigurationError, match="2 processes"):
+        EnvironmentSpec("mirror:Guess", indices=[1]).agent_rollout_func(command("plain"), sandbox=False)
+
+
+@pytest.mark.parametrize("options", [{"at_once": 0}, {"deadline": -1.0}, {"max_model_calls": 0}])
+def test_bad_settings_are_refused(options: dict[str, Any]):
+    with pytest.raises(ConfigurationError, match=f"{next(iter(options))} is .*positive"):
+        EnvironmentSpec("mirror:Guess", indices=[1]).agent_rollout_func(command("plain"), sandbox=False, **options)
+
+
+def test_a_gateway_without_tokens_is_refused(gateway_url: str, tmp_path: Path):
+    with pytest.raises(InvalidAccess, match="no tokens"):
+        train(tmp_path, command("plain"), spec=EnvironmentSpec(f"{gateway_url}/environments/guess", indices=[1, 2]))
+
+
+def test_every_chain_is_trained_with_the_advantage_of_its_episode(tmp_path: Path):
+    trainer = train(tmp_path, command("two"), AgentGRPOTrainer, agent={"all_chains": True}, loss_type="dapo")
+    chains = logged(trainer, "agent/chains")[0]
+    assert chains > 2
+    assert logged(trainer, "agent/left_out_tokens") == [0.0]
+    filled = [row for row in trainer.trained if any(row[2])]
+    assert len(filled) == round(chains * 8)
+    assert_trained_as_sampled(trainer)
+    sampled = sum(len(ids) for _, ids in trainer.sampled)
+    assert sum(sum(mask) for _, _, mask, _ in trainer.trained) == sampled
+
+
+def test_every_chain_needs_a_loss_that_allows_it(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match=r"all_chains=True does not work with loss_type='grpo'.*'dapo'"):
+        train(tmp_path, command("two"), AgentGRPOTrainer, agent={"all_chains": True}, loss_type="grpo")
+    with pytest.raises(ConfigurationError, match="AgentGRPOTrainer"):
+        train(tmp_path, command("two"), agent={"all_chains": True})
+    with pytest.raises(ConfigurationError, match=r"old_per_token_logps"):
+        train(tmp_path, command("two"), AgentGRPOTrainer, agent={"all_chains": True}, num_iterations=2)
+
+
+def test_another_dataset_is_refused_and_another_specification_is_played(tmp_path: Path):
+    other = EnvironmentSpec("mirror:Guess", indices=[5])
+    trainer = train(tmp_path, command("plain"), per_device_eval_batch_size=4, num_generations_eval=4)
+    found = trainer.evaluate(other.rollout_dataset)
+    # The right number is 5, and three guesses are made.
+    assert found["eval_rewards/episode_reward/mean"] == pytest.approx(-0.75)
+    with pytest.raises(ConfigurationError, match="rollout_dataset"):
+        trainer.evaluate(other.train_dataset)

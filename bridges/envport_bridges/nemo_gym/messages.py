@@ -19,7 +19,7 @@ from envport.tools.toolset import Toolset
 
 __all__ = [
     "RESERVED",
-    "ModelRequest",
+    "ResponsesRequest",
     "RowChoice",
     "SeedRequest",
     "VerifyRequest",
@@ -73,7 +73,7 @@ class _RowTool(BaseModel):
     parameters: dict[str, Any] | None = None
 
 
-class ModelRequest(BaseModel):
+class ResponsesRequest(BaseModel):
     """What the model is asked with, as far as this server reads it."""
 
     tools: list[_RowTool] | None = None
@@ -82,7 +82,7 @@ class ModelRequest(BaseModel):
 class SeedRequest(BaseModel):
     """A row, which begins a session. Fields of others are ignored."""
 
-    responses_create_params: ModelRequest
+    responses_create_params: ResponsesRequest
     verifier_metadata: _Metadata
 
 
@@ -144,7 +144,7 @@ def function_tools(listing: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
     ]
 
 
-def refuse_foreign_tools(params: ModelRequest, tools: Toolset) -> None:
+def refuse_foreign_tools(params: ResponsesRequest, tools: Toolset) -> None:
     """Check that the tools of a row, if it has some, can be called at this server, and are those of the episode.
 
     Args:

@@ -31,8 +31,8 @@ class RolloutTarget:
             gateway has its own: `envport serve --score`.
         options: Options of an environment in this process, as a JSON object; empty if they are in the reference.
         channel: Whether to play over the gateway's rollout channel, if there is one, and not over HTTP.
-        mint_tokens: Whether each episode comes with a token that allows playing it and nothing else, for an agent. Its
-            answers then contain no rewards. Needs a gateway.
+        mint_tokens: Whether somebody else plays the episodes, such as an agent's program: each has a token that can
+            only play it, and what its calls answer holds no reward. Needs a gateway.
     """
 
     where: str
@@ -67,7 +67,7 @@ class RolloutEpisode:
         fingerprint: Fingerprint of its tool listing.
         tools: Its tools, as MCP lists them, if tasks have tools of their own. Otherwise `None`: they are those of the
             environment.
-        token: Bearer token that allows playing it and nothing else, if the target mints tokens.
+        token: A bearer token that can only play it, if the target asks for tokens. Whoever has it plays at `address`.
     """
 
     episode_id: str

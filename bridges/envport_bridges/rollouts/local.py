@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envport.episodes import Episodes, Found, Limits, Opening, OpenRequest, environment_info, task_page
-from envport.errors import UnknownTask
+from envport.errors import ConfigurationError, UnknownTask
 from envport.registry import EnvironmentDefinition, load
 from envport.types import Choice, EnvironmentInfo, EpisodeInfo, LegalCall, TaskPage
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
@@ -25,9 +25,17 @@ class LocalEpisodes:
 
     Args:
         target: The target with the environment's reference.
+
+    Raises:
+        ConfigurationError: The target asks for tokens.
     """
 
     def __init__(self, target: RolloutTarget):
+        if target.mint_tokens:
+            raise ConfigurationError(
+                f"episodes of {target.where!r} run in this process, where nobody else can play them: tokens need a "
+                "gateway (envport serve, and its address http://HOST:PORT/environments/NAME)"
+            )
         self._spec: EnvironmentDefinition = load(
             target.where, score=target.score, options=json.loads(target.options) if target.options else None
         )

@@ -65,7 +65,7 @@ class OverHttp:
             calls.open_episode(
                 self._name,
                 choice,
-                # Whoever has the token reads the answers, and an agent must not see its rewards.
+                # Whoever has the token must not see the rewards.
                 reward_in_meta=not minted,
                 mint_token=minted,
                 labels=labels,
@@ -75,7 +75,7 @@ class OverHttp:
 
     async def fork(self, episode: RolloutEpisode, step: int | None) -> RolloutEpisode:
         """Open a copy of an episode. One whose answer is lost expires."""
-        return await self._opened(calls.fork(episode.episode_id, step))
+        return await self._opened(calls.fork(episode.episode_id, step, mint_token=self._target.mint_tokens))
 
     async def call(self, episode: RolloutEpisode, tool: str, arguments: Mapping[str, Any], call_id: str) -> CallReply:
         """Call a tool."""

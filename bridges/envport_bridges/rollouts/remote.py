@@ -78,8 +78,8 @@ class RemoteEpisodes:
         return await self._http.control(calls.tasks(self._address.name, split, offset, limit))
 
     async def open(self, choice: Choice, labels: Mapping[str, str], name: str) -> RolloutEpisode:
-        """Open an episode whose results contain rewards."""
-        # Tokens are minted over HTTP only.
+        """Open an episode. Its results contain rewards, unless somebody else plays it."""
+        # The channel gives nobody a token. It keeps, finishes and closes the episode like any other.
         way = self._http if self._target.mint_tokens else await self._chosen()
         return await way.open(choice, labels, name)
 

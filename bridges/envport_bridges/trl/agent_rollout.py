@@ -93,8 +93,9 @@ class AgentRollout:
         self.all_chains = settings.all_chains
         self.added: list[AddedRow] = []
         self.figures = DeskFigures()
-        self._factories: dict[str | None, EnvironmentFactory] = {**factories}
+        self._factories: dict[str | None, EnvironmentFactory] = dict(factories.items())
         self._runner = runner
+        weakref.finalize(self, runner.close)
         self._settings = settings
         self._stops = any(stops_at(factory.on_outage) for factory in factories.values())
 
@@ -147,8 +148,16 @@ class AgentRollout:
             ContextLimits(trainer.max_completion_length),
             compare_tokenizing=self._settings.compare_tokenizing,
         )
-        with ModelEndpoint(desk) as endpoint, _Batch(self._players, self._settings.at_once, desk, endpoint) as batch:
-            episodes = batch.play(chosen)
+        try:
+            with (
+                ModelEndpoint(desk) as endpoint,
+                _Batch(self._players, self._settings.at_once, desk, endpoint) as batch,
+            ):
+                episodes = batch.play(chosen)
+        except BaseException:
+            # Nobody is left who would ask for another batch.
+            self.close()
+            raise
         self.figures = desk.figures
         rows = [AgentRow.of(episode) for episode in episodes]
         _require_some_play(episodes)
@@ -160,6 +169,10 @@ class AgentRollout:
         ]
         log_agents(trainer, rows, all_chains=self.all_chains)
         return agent_columns(rows, trainer._tokenizer.eos_token_id, with_logprobs=trainer.use_vllm)
+
+    def close(self) -> None:
+        """End the processes of resident agents. They also end by themselves, a minute after their last mission."""
+        self._runner.close()
 
     def _require(self, trainer: Any) -> None:
         require_internals(trainer, _NEEDED, "train agents by rollout_func")

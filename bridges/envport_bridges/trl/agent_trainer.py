@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from trl import GRPOTrainer
+from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import pad
 
 from envport.errors import ConfigurationError
@@ -36,14 +36,15 @@ class AgentGRPOTrainer(GRPOTrainer):
     trains_all_chains = True
 
     def __init__(self, *args: Any, **options: Any):
-        super().__init__(*args, **options)
+        super().__init__(*args, **options)  # pyright: ignore[reportUnknownMemberType]
         if getattr(self.rollout_func, "all_chains", False):
             _require_mean_over_tokens(self)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        added: Sequence[AddedRow] = getattr(self.rollout_func, "added", ())
-        if not added or not self.model.training:
+        trainer: Any = self
+        added: Sequence[AddedRow] = getattr(trainer.rollout_func, "added", ())
+        if not added or not trainer.model.training:
             return batch
         if computed := [key for key in _NOT_COMPUTED if key in batch]:
             raise ConfigurationError(
@@ -51,7 +52,7 @@ class AgentGRPOTrainer(GRPOTrainer):
                 "num_iterations=1 and vllm_importance_sampling_correction=False, and let one generation serve no more "
                 "than one optimizer step (steps_per_generation at most gradient_accumulation_steps)."
             )
-        return _with_rows(batch, _filled(added, len(batch["prompt_ids"]), self.args.steps_per_generation), self)
+        return _with_rows(batch, _filled(added, len(batch["prompt_ids"]), trainer.args.steps_per_generation), trainer)
 
 
 def _require_mean_over_tokens(trainer: Any) -> None:
@@ -72,7 +73,7 @@ def _with_rows(batch: dict[str, Any], added: Sequence[AddedRow | None], trainer:
     end: int = trainer._tokenizer.pad_token_id
     chains = [row.chain if row is not None else None for row in added]
 
-    def put(key: str, ids: Callable[[CallChain], list[Any]], empty: list[Any], side: str, value: float) -> None:
+    def put(key: str, ids: Callable[[CallChain], list[Any]], empty: list[Any], side: str, value: int) -> None:
         rows = list(batch[key])
         rows += [torch.tensor(ids(chain) if chain else empty, dtype=rows[0].dtype) for chain in chains]
         batch[key] = pad([row.cpu() for row in rows], padding_value=value, padding_side=side).to(batch[key].device)
@@ -83,7 +84,7 @@ def _with_rows(batch: dict[str, Any], added: Sequence[AddedRow | None], trainer:
     put("completion_mask", lambda chain: [1] * len(chain.completion_ids), [1], "right", 0)
     put("tool_mask", lambda chain: chain.mask, [0], "right", 1)
     if "sampling_per_token_logps" in batch:
-        put("sampling_per_token_logps", lambda chain: chain.logprobs or [0.0] * len(chain.mask), [0.0], "right", 0.0)
+        put("sampling_per_token_logps", lambda chain: chain.logprobs or [0.0] * len(chain.mask), [0.0], "right", 0)
     places = torch.tensor([row.place if row is not None else 0 for row in added], device=batch["advantages"].device)
     batch["advantages"] = torch.cat([batch["advantages"], batch["advantages"][places]])
     trained = torch.tensor(float(sum(chain.trained for chain in chains if chain)), device=trainer.accelerator.device)

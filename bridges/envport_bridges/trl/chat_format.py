@@ -213,6 +213,8 @@ def _positions(model: Any) -> int:
 
 def _eos_of(model: Any) -> list[int]:
     """The ids that end a turn by the model's generation configuration, or else by its configuration."""
-    holders = (getattr(model, "generation_config", None), getattr(model, "config", model))
-    found = next((ids for holder in holders if (ids := getattr(holder, "eos_token_id", None)) is not None), [])
-    return list(cast("list[int]", found)) if isinstance(found, list) else [int(found)]
+    for holder in (getattr(model, "generation_config", None), getattr(model, "config", model)):
+        found: Any = getattr(holder, "eos_token_id", None)
+        if found is not None:
+            return [int(found)] if isinstance(found, int) else list(found)
+    return []

@@ -124,7 +124,12 @@ class BatchScoring:
             completions[:] = [row.pop(COMPLETION_COLUMN) for row in inputs]
             self._log_tools(inputs)
         trainer = self._trainer
-        rewards: Any = _stock(trainer)._calculate_rewards(trainer, inputs, prompts, completions, completion_ids)
+        try:
+            rewards: Any = _stock(trainer)._calculate_rewards(trainer, inputs, prompts, completions, completion_ids)
+        except BaseException:
+            # Agents that stay would wait for another batch.
+            getattr(getattr(trainer, "rollout_func", None), "close", _nothing)()
+            raise
         columns = {LOST_COLUMN: [row[LOST_COLUMN] for row in inputs]} if inputs and LOST_COLUMN in inputs[0] else {}
         lost = lost_flags(trainer.environments, columns) or [False] * len(inputs)
         self._log(LOST_METRIC, sum(lost) / max(1, len(lost)))
@@ -178,6 +183,10 @@ class GroupScoring:
             logger.error("%d of %d episodes were lost to faults and are left out of training", total - len(kept), total)
             group = _only(group, kept)
         return await _stock(worker)._score_group(worker, group) if kept else []
+
+
+def _nothing() -> None:
+    """What is done where there is nothing to close."""
 
 
 def _stock(trainer: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -44,7 +44,7 @@ class TrainerSampler:
 
 
 @contextmanager
-def _at_most(trainer: Any, tokens: int) -> Iterator[None]:
+def _at_most(trainer: Any, tokens: int) -> Generator[None]:
     """Generate at most so many tokens: the generate call itself takes no limit."""
     holder, name = (
         (trainer.vllm_generation, "max_completion_length")

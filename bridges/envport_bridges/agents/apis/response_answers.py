@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from envport_bridges.agents.apis.requests import ModelReply, ModelRequest
-from envport_bridges.agents.apis.response_tools import CalledTool
+from envport_bridges.agents.apis.response_tools import CalledFunction
 from envport_bridges.agents.apis.wire import random_id, server_sent
 
 __all__ = ["response_body", "response_events"]
@@ -85,7 +85,7 @@ def _ended(begun: Mapping[str, Any], reply: ModelReply, items: list[dict[str, An
     }
 
 
-def _items(called: Mapping[str, CalledTool], reply: ModelReply) -> Iterator[dict[str, Any]]:
+def _items(called: Mapping[str, CalledFunction], reply: ModelReply) -> Iterator[dict[str, Any]]:
     if reply.reasoning is not None:
         thought = {"type": "reasoning_text", "text": reply.reasoning}
         yield {"type": "reasoning", "id": random_id("rs"), "summary": [], "content": [thought], "status": "completed"}
@@ -94,7 +94,7 @@ def _items(called: Mapping[str, CalledTool], reply: ModelReply) -> Iterator[dict
         status = "incomplete" if reply.finish == "length" else "completed"
         yield {"type": "message", "id": random_id("msg"), "role": "assistant", "status": status, "content": [part]}
     for call in reply.tool_calls:
-        item = called.get(call.name, CalledTool(call.name)).item(call)
+        item = called.get(call.name, CalledFunction(call.name)).item(call)
         yield {**item, "id": random_id("fc"), "call_id": call.id, "status": "completed"}
 
 

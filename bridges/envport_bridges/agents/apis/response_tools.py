@@ -10,7 +10,7 @@ from envport_bridges.agents.apis.reading import function_tool, hosted_tool, list
 from envport_bridges.agents.apis.requests import WrittenCall
 from envport_bridges.agents.apis.wire import encoded_text
 
-__all__ = ["CalledTool", "ResponseTools", "shown_name"]
+__all__ = ["CalledFunction", "ResponseTools", "shown_name"]
 
 _FREE_TEXT = {
     "type": "object",
@@ -21,7 +21,7 @@ _FREE_TEXT = {
 
 
 @dataclass(frozen=True)
-class CalledTool:
+class CalledFunction:
     """A tool as the client knows it.
 
     Attributes:
@@ -56,7 +56,7 @@ class ResponseTools:
     """
 
     shown: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    called: dict[str, CalledTool] = field(default_factory=dict[str, CalledTool])
+    called: dict[str, CalledFunction] = field(default_factory=dict[str, CalledFunction])
     ignored: list[str] = field(default_factory=list[str])
 
     @classmethod
@@ -89,7 +89,7 @@ class ResponseTools:
             # The instructions of an MCP server, for example. There is no other place for them.
             function = self.shown[first]["function"]
             about = text_of(tool["description"], f"{where}.description")
-            function["description"] = f"{about}\n\n{function['description']}"
+            function["description"] = "\n\n".join(filter(None, (about, function["description"])))
 
     def _add(self, tool: Mapping[str, Any], kind: Literal["function", "custom"], where: str, group: str | None) -> None:
         name = shown_name(text_of(tool.get("name"), f"{where}.name"), group)
@@ -102,7 +102,7 @@ class ResponseTools:
             self._ignore("tools.strict")
         self.shown.append(told)
         if custom or group is not None:
-            self.called[name] = CalledTool(tool["name"], group, kind)
+            self.called[name] = CalledFunction(tool["name"], group, kind)
 
     def _ignore(self, name: str) -> None:
         if name not in self.ignored:

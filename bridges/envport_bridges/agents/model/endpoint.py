@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 
 from envport.access import HostPolicy
-from envport.errors import ConfigurationError
+from envport.errors import ConfigurationError, InvalidOption
 from envport_bridges.agents.model.replying import ReplySource
 from envport_bridges.agents.model.session_control import SessionControl
 from envport_bridges.agents.model.sessions import ModelSession
@@ -92,7 +92,12 @@ class ModelEndpoint:
         Args:
             max_calls: Most turns that the model writes for it.
             token: Its token, if that is not to be random.
+
+        Raises:
+            InvalidOption: The token is empty, or that of another open session.
         """
+        if token == "":
+            raise InvalidOption("the token of a model's session cannot be empty")
         session = ModelSession(max_calls) if token is None else ModelSession(max_calls, token)
         self._in_loop(lambda: self._surface.open(session))
         return session

@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from envport.access import HostPolicy
+from envport.errors import InvalidOption
 from envport_bridges.agents.apis.anthropic_messages import AnthropicMessages
 from envport_bridges.agents.apis.chat_completions import ChatCompletions
 from envport_bridges.agents.apis.openai_responses import OpenaiResponses
@@ -80,7 +81,13 @@ class ModelSurface:
             control.attach(self)
 
     def open(self, session: ModelSession) -> None:
-        """Answer the requests of a session."""
+        """Answer the requests of a session.
+
+        Raises:
+            InvalidOption: Another open session has its token.
+        """
+        if _key(session.token) in self._sessions:
+            raise InvalidOption("the token of a model's session is in use by another one")
         self._running[session] = set()
         self._sessions[_key(session.token)] = session
 

@@ -22,8 +22,10 @@ _PROVIDERS = (
     "OPENCODE",
 )
 _WORDS = frozenset(
-    ("AUTH", "COOKIE", "CREDENTIAL", "CREDENTIALS", "KEY", "KEYS", "PASSWD", "PASSWORD")
-    + ("PAT", "PWD", "SECRET", "SECRETS", "TOKEN", "TOKENS")
+    (
+        *("AUTH", "COOKIE", "CREDENTIAL", "CREDENTIALS", "KEY", "KEYS", "PASSWD", "PASSWORD"),
+        *("PAT", "PWD", "SECRET", "SECRETS", "TOKEN", "TOKENS"),
+    )
 )
 # The shell's folders, not passwords.
 _FOLDERS = frozenset({"PWD", "OLDPWD"})
