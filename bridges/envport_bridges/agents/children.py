@@ -26,18 +26,19 @@ class ChildServer:
 
     Attributes:
         told: What it answered.
+        process: Its process.
 
     Args:
         module: The module.
         asked: What to serve.
-        what: What to call it in messages.
+        what: What to call it in messages, such as `the gateway for catch`.
 
     Raises:
         ConfigurationError: It cannot be served.
     """
 
     def __init__(self, module: str, asked: Mapping[str, Any], what: str):
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -46,12 +47,13 @@ class ChildServer:
             # Keep Ctrl-C away from it: we still have to end there what we began.
             start_new_session=True,
         )
-        _pipe(self._process.stdin).write(json.dumps(asked) + "\n")
-        _pipe(self._process.stdin).flush()
-        self.told: dict[str, Any] = json.loads(_pipe(self._process.stdout).readline() or "{}")
+        _pipe(self.process.stdin).write(json.dumps(asked) + "\n")
+        _pipe(self.process.stdin).flush()
+        self.told: dict[str, Any] = json.loads(_pipe(self.process.stdout).readline() or "{}")
         if "url" not in self.told:
-            self._process.wait(_STOP_SECONDS)
-            error = self.told.get("error", {"code": "configuration", "message": f"the server of {what} broke"})
+            self.process.wait(_STOP_SECONDS)
+            self._close()
+            error = self.told.get("error", {"code": "configuration", "message": f"{what} broke"})
             raise error_from_code(error["code"], error["message"]) from ConfigurationError(what)
         atexit.register(self.stop)
 
@@ -63,24 +65,27 @@ class ChildServer:
     @property
     def running(self) -> bool:
         """Whether it still runs."""
-        return self._process.poll() is None
+        return self.process.poll() is None
 
     def kill(self) -> None:
         """End it at once."""
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
 
     def stop(self) -> None:
         """Stop it. Stopping it again changes nothing."""
         atexit.unregister(self.stop)
         if self.running:
-            _pipe(self._process.stdin).close()
+            _pipe(self.process.stdin).close()
             try:
-                self._process.wait(_STOP_SECONDS)
+                self.process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 self.kill()
-        _pipe(self._process.stdin).close()
-        _pipe(self._process.stdout).close()
+        self._close()
+
+    def _close(self) -> None:
+        _pipe(self.process.stdin).close()
+        _pipe(self.process.stdout).close()
 
 
 def _pipe(stream: IO[str] | None) -> IO[str]:

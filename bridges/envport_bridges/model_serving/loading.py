@@ -66,21 +66,19 @@ class ServedModel:
         if model.startswith((".", "/", "~")) and not Path(model).exists():
             raise InvalidOption(f"there is no folder {model}; it has to be a saved model, or a name on the hub")
         name = Path(model).resolve().name if Path(model).exists() else model
-        if settings.vllm is not None:
-            return cls._at_vllm(model, name, settings, settings.vllm, vllm_key)
         tokenizer = load_tokenizer(model)
+        # Before the weights are loaded, which takes longest.
+        chat: Any = _chat_formats().of_model(tokenizer, *load_configuration(model))
+        if settings.vllm is not None:
+            return cls._at_vllm(name, chat, settings, settings.vllm, vllm_key)
         loaded = load_model(model, device=settings.device, dtype=settings.dtype)
-        chat: Any = _chat_formats().of_model(tokenizer, loaded)
         sampler = TransformersSampler(
             loaded, end_ids=chat.end_ids, pad_id=_pad_id(tokenizer), settings=sampling, seed=settings.seed
         )
         return cls(name, weights_fingerprint(loaded), chat, sampler, settings)
 
     @classmethod
-    def _at_vllm(cls, model: str, name: str, settings: ServedModelSettings, url: str, key: str | None) -> ServedModel:
-        tokenizer = load_tokenizer(model)
-        configuration, end_ids = load_configuration(model)
-        chat: Any = _chat_formats().of_model(tokenizer, configuration, end_ids)
+    def _at_vllm(cls, name: str, chat: Any, settings: ServedModelSettings, url: str, key: str | None) -> ServedModel:
         try:
             sampler = VllmSampler(url, settings=settings.sampling, end_ids=chat.end_ids, seed=settings.seed, key=key)
         except SamplerFailed as error:

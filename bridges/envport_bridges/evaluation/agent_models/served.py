@@ -78,7 +78,7 @@ class AgentModel:
     @classmethod
     def _serving(cls, model: str, settings: Mapping[str, Any]) -> AgentModel:
         token = secrets.token_urlsafe(32)
-        child = ChildServer(_CHILD, {**settings, "model": model, "token": token}, model)
+        child = ChildServer(_CHILD, {**settings, "model": model, "token": token}, f"the server of {model}")
         return cls(child.url, token, describe(child.url, token), child)
 
     @classmethod
