@@ -22,7 +22,7 @@ TOKEN = "ENVPORT_MODEL_TOKEN"
 
 
 @dataclass(frozen=True)
-class AddressOptions(OptionGroup):
+class ModelAddressOptions(OptionGroup):
     """Where the model is served."""
 
     title = "Address"
@@ -91,7 +91,7 @@ def models() -> None:
 def serve(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of a saved model, or its name on the hub.")],
     *,
-    address: AddressOptions,
+    address: ModelAddressOptions,
     writing: WritingOptions,
 ) -> None:
     """Serve a saved model to agents: with the APIs of OpenAI and Anthropic, and the very contexts of training.
