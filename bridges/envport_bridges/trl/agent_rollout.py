@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from functools import cached_property
 from typing import Any
 
@@ -142,23 +143,12 @@ class AgentRollout:
         self._require(trainer)
         score_for(trainer, takes_out=True, stops=self._stops)
         chosen = [_chosen(prompt) for prompt in prompts]
-        desk = ModelDesk(
-            ChatTemplateFormat.of_trainer(trainer),
-            sampler_of(trainer),
-            ContextLimits(trainer.max_completion_length),
-            compare_tokenizing=self._settings.compare_tokenizing,
-        )
         try:
-            with (
-                ModelEndpoint(desk) as endpoint,
-                _Batch(self._players, self._settings.at_once, desk, endpoint) as batch,
-            ):
-                episodes = batch.play(chosen)
+            episodes = self._played(chosen, trainer)
         except BaseException:
             # Nobody is left who would ask for another batch.
             self.close()
             raise
-        self.figures = desk.figures
         rows = [AgentRow.of(episode) for episode in episodes]
         _require_some_play(episodes)
         self.added = [
@@ -169,6 +159,18 @@ class AgentRollout:
         ]
         log_agents(trainer, rows, all_chains=self.all_chains)
         return agent_columns(rows, trainer._tokenizer.eos_token_id, with_logprobs=trainer.use_vllm)
+
+    def _played(self, chosen: Sequence[tuple[str | None, Choice]], trainer: Any) -> list[AgentEpisode]:
+        with closing(sampler_of(trainer)) as sampler:
+            chat = ChatTemplateFormat.of_trainer(trainer)
+            chat.most_ids = min(chat.most_ids, sampler.most_ids or chat.most_ids)
+            limits = ContextLimits(trainer.max_completion_length)
+            desk = ModelDesk(chat, sampler, limits, compare_tokenizing=self._settings.compare_tokenizing)
+            at_once = self._settings.at_once
+            with ModelEndpoint(desk) as endpoint, _Batch(self._players, at_once, desk, endpoint) as batch:
+                episodes = batch.play(chosen)
+            self.figures = desk.figures
+            return episodes
 
     def close(self) -> None:
         """End the processes of resident agents. They also end by themselves, a minute after their last mission."""
