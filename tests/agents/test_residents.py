@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from envport_bridges.agents.programs.agents import Agent
 from envport_bridges.agents.programs.deadlines import Deadline
 from envport_bridges.agents.programs.missions import Mission, ModelAccess
 from envport_bridges.agents.programs.processes import Ended
+from envport_bridges.agents.programs.resident_lines import mission_line
 from envport_bridges.agents.programs.residents import ResidentPool
 from envport_bridges.agents.programs.sandbox import AgentSandbox
 from envport_bridges.rollouts.loop import BackgroundLoop
@@ -28,6 +30,7 @@ from envport_bridges.rollouts.loop import BackgroundLoop
 RESIDENT = Path(__file__).with_name("resident.py")
 COMMAND = f"{{python}} {RESIDENT}"
 HELPER = Path(__file__).parents[2] / "bridges" / "envport_bridges" / "agents" / "programs" / "resident_helper.py"
+PAGE = (Path(__file__).parents[2] / "bridges/envport_bridges/agents/RESIDENT.md").read_text("utf-8")
 ACCESS = ModelAccess("http://127.0.0.1:1", "session-token")
 LONG = 60.0
 
@@ -297,3 +300,20 @@ async def test_the_helper_makes_a_program_of_a_function(tmp_path: Path):
     assert "not the protocol" in ended.output
     assert failed.error == "ValueError: no"
     assert "Traceback" in failed.output
+
+
+def test_the_page_names_the_fields_of_a_mission():
+    (example, *_) = re.findall(r"^```json\n(.*?)\n```$", PAGE, flags=re.MULTILINE)
+    assert json.loads(example).keys() == json.loads(mission_line("a", mission("play"))).keys()
+    without = mission_line("a", Mission("http://h/episodes/e/mcp", "epk_secret", "Play."))
+    assert json.loads(without).keys() == {"id", "prompt", "mcp_url", "mcp_token"}
+
+
+async def test_the_page_s_program_plays(tmp_path: Path):
+    (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+    shutil.copy(HELPER, tmp_path / "resident_helper.py")
+    (tmp_path / "mine.py").write_text(program)
+    pool = ResidentPool(Agent.resident(f"{{python}} {tmp_path / 'mine.py'}", given_model=True))
+    ended = await play(pool, "Play.")
+    pool.close()
+    assert (ended.code, ended.output) == (0, "playing with http://127.0.0.1:1/v1 at http://h/episodes/e/mcp\n")

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 from evaluating import needs_bubblewrap, result_of
 from node_clients import executable
 from patience import patient
+from scripted_policy import ScriptedPolicy, catches
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "evaluate_catch"))
-
-from scripted_api import scripted_api
+from envport_bridges.agents.model.endpoint import ModelEndpoint
 
 
 @needs_bubblewrap
 def test_claude_code_is_evaluated_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     claude = executable("@anthropic-ai/claude-code", "claude")
-    with scripted_api() as url:
+    with ModelEndpoint(ScriptedPolicy(catches)) as endpoint:
         settings = {
             "HOME": str(tmp_path),
             "PATH": os.pathsep.join([str(claude.parent), os.environ["PATH"]]),
-            "ANTHROPIC_BASE_URL": url,
-            "ANTHROPIC_API_KEY": "sk-ant-of-the-tests",
+            "ANTHROPIC_BASE_URL": endpoint.anthropic_url,
+            "ANTHROPIC_API_KEY": endpoint.open_session(max_calls=20).token,
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
         }

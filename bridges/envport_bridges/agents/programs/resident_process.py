@@ -189,9 +189,10 @@ class ResidentProcess:
             while self._said:
                 line = self._said.popleft()
                 done = done_in(line)
-                if done is not None and done.id not in self._answered:
+                if done is None:
+                    self._keep(line + b"\n")
+                elif done.id not in self._answered:
                     return done
-                self._keep(line + b"\n")
             if not more:
                 return None
             await anyio.wait_readable(self._answers)
