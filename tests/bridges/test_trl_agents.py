@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,21 @@ from envport_bridges.trl import AgentGRPOTrainer, EnvironmentSpec
 
 PLAYER = Path(__file__).parents[1] / "support" / "small_player.py"
 SEEN = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def hosted() -> Iterator[Hosted]:
+    """One gateway for all tests: each rollout function of its own would start one."""
+    with pytest.MonkeyPatch.context() as patch:
+        found = Hosted.start("mirror:Guess")
+        patch.setenv("GUESS_URL", f"{found.url}/environments/{found.name}")
+        patch.setenv("GUESS_TOKEN", found.token)
+        yield found
+        found.stop()
+
+
+def guess(*indices: int) -> EnvironmentSpec:
+    return EnvironmentSpec(os.environ["GUESS_URL"], indices=indices or (1, 2), token=os.environ["GUESS_TOKEN"])
 
 
 def command(modes: str, folder: Path | None = None) -> str:
@@ -86,7 +104,7 @@ def train(
     agent: dict[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    spec = options.pop("spec", None) or EnvironmentSpec("mirror:Guess", indices=[1, 2])
+    spec = options.pop("spec", None) or guess()
     tokenizer = make_tokenizer()
     reward_funcs = options.pop("reward_funcs", spec.reward_funcs)
     agent = {"sandbox": False, "deadline": patient(20), **(agent or {})}
@@ -111,6 +129,18 @@ def test_an_agent_is_trained_by_the_stock_trainer(tmp_path: Path):
     assert logged(trainer, "agent/left_out_tokens") == [0.0]
     assert logged(trainer, "envport/lost_episodes") == [0.0]
     assert assert_trained_as_sampled(trainer) == sum(len(ids) > 0 for _, ids in trainer.sampled)
+
+
+def test_a_resident_agent_is_trained_in_its_sandbox(tmp_path: Path):
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed (apt-get install bubblewrap)")
+    agent = {"resident": True, "sandbox": True, "at_once": 2}
+    trainer = train(tmp_path, f"{command('plain,two')} --resident", agent=agent, max_steps=2)
+    assert logged(trainer, "envport/finished_episodes") == [1.0, 1.0]
+    assert logged(trainer, "agent/crashed") == [0.0, 0.0]
+    assert_trained_as_sampled(trainer)
+    trainer.rollout_func.close()
+    assert not still_running()
 
 
 MODES = "plain,crash,silent,two,compact,retry,stop,long"
@@ -184,7 +214,7 @@ def test_a_gateway_that_goes_away_is_nobodys_zero(tmp_path: Path):
 
 
 def test_a_second_reward_function_does_not_score_what_was_lost(tmp_path: Path):
-    spec = EnvironmentSpec("mirror:Guess", indices=[0, 1], patience=0.1)
+    spec = guess(0, 1)
 
     def length(completions: Any, **columns: Any) -> list[float]:
         return [float(len(completion)) for completion in completions]
@@ -217,6 +247,9 @@ def test_an_exception_in_training_leaves_nothing(tmp_path: Path):
 
     with pytest.raises(ValueError, match="no such column"):
         train(tmp_path, command("linger"), reward_funcs=[wrong])
+    resident = {"resident": True, "at_once": 2}
+    with pytest.raises(ValueError, match="no such column"):
+        train(tmp_path, f"{command('plain')} --resident", reward_funcs=[wrong], agent=resident)
     assert not still_running()
     left = {thread.name for thread in threading.enumerate()} - threads
     assert not {name for name in left if "agents" in name or "model" in name}
@@ -233,13 +266,13 @@ def test_an_agent_that_never_works_is_said(tmp_path: Path):
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigurationError, match="2 processes"):
-        EnvironmentSpec("mirror:Guess", indices=[1]).agent_rollout_func(command("plain"), sandbox=False)
+        guess(1).agent_rollout_func(command("plain"), sandbox=False)
 
 
 @pytest.mark.parametrize("options", [{"at_once": 0}, {"deadline": -1.0}, {"max_model_calls": 0}])
 def test_bad_settings_are_refused(options: dict[str, Any]):
     with pytest.raises(ConfigurationError, match=f"{next(iter(options))} is .*positive"):
-        EnvironmentSpec("mirror:Guess", indices=[1]).agent_rollout_func(command("plain"), sandbox=False, **options)
+        guess(1).agent_rollout_func(command("plain"), sandbox=False, **options)
 
 
 def test_a_gateway_without_tokens_is_refused(gateway_url: str, tmp_path: Path):
@@ -269,7 +302,7 @@ def test_every_chain_needs_a_loss_that_allows_it(tmp_path: Path):
 
 
 def test_another_dataset_is_refused_and_another_specification_is_played(tmp_path: Path):
-    other = EnvironmentSpec("mirror:Guess", indices=[5])
+    other = guess(5)
     trainer = train(tmp_path, command("plain"), per_device_eval_batch_size=4, num_generations_eval=4)
     found = trainer.evaluate(other.rollout_dataset)
     # The right number is 5, and three guesses are made.
