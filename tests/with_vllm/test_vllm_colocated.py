@@ -25,7 +25,8 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CpuPlatform, "supported_dtypes", [torch.float32])
 
 
+@pytest.mark.parametrize("way", ["environment_factory", "agent"])
 @pytest.mark.usefixtures("alone", "exact")
-def test_each_step_generates_with_the_weights_of_the_last(policy: Path, tmp_path: Path):
-    history = train(policy, "environment_factory", tmp_path, vllm_mode="colocate", vllm_max_model_length=1024)
+def test_each_step_generates_with_the_weights_of_the_last(way: str, policy: Path, tmp_path: Path):
+    history = train(policy, way, tmp_path, vllm_mode="colocate", vllm_max_model_length=1024)
     assert max(logp_differences(history)) < 1e-4

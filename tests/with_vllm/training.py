@@ -14,7 +14,8 @@ from envport_bridges.trl import ConcurrentGRPOTrainer, EnvironmentSpec
 
 GAME = "catch?rows=5&columns=5&render=words"
 STEPS = 3
-WAYS = ("environment_factory", "rollout_func")
+WAYS = ("environment_factory", "rollout_func", "agent")
+PLAYER = Path(__file__).parents[1] / "support" / "small_player.py"
 
 
 def train(policy: Path, way: str, output: Path, **vllm: Any) -> list[dict[str, Any]]:
@@ -28,11 +29,11 @@ def train(policy: Path, way: str, output: Path, **vllm: Any) -> list[dict[str, A
     """
     set_seed(0)
     spec = EnvironmentSpec(GAME, split="train", num_tasks=2 * STEPS)
-    given: dict[str, Any] = (
-        {"rollout_func": spec.rollout_func, "train_dataset": spec.rollout_dataset}
-        if way == "rollout_func"
-        else {"environment_factory": spec.environment_factory, "train_dataset": spec.train_dataset}
-    )
+    given: dict[str, Any] = {"train_dataset": spec.rollout_dataset, "rollout_func": spec.rollout_func}
+    if way == "agent":
+        given["rollout_func"] = spec.agent_rollout_func(f"{{python}} {PLAYER} plain", sandbox=False)
+    elif way == "environment_factory":
+        given = {"train_dataset": spec.train_dataset, "environment_factory": spec.environment_factory}
     trainer = ConcurrentGRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(policy),
         args=settings(output, **vllm),
