@@ -29,6 +29,7 @@ from datasets import disable_progress_bars
 from transformers import PrinterCallback, set_seed
 from trl import GRPOConfig, GRPOTrainer
 
+from envport_bridges.evaluation.intervals import Estimate, share_of
 from envport_bridges.trl import EnvironmentSpec
 
 # The game, the tiny model and its warm-up are those of another example.
@@ -89,6 +90,20 @@ def settings(options: argparse.Namespace, seed: int, output: Path) -> GRPOConfig
     )
 
 
+def spec_of(options: argparse.Namespace, seed: int) -> EnvironmentSpec:
+    """The episodes to train on."""
+    return EnvironmentSpec(REFERENCE, split="train", num_tasks=options.groups * options.batches, seed=seed)
+
+
+def policy(spec: EnvironmentSpec, seed: int, options: argparse.Namespace, output: Path) -> tuple[Any, Any]:
+    """A tiny model that knows the form of the game, and its tokenizer."""
+    episodes = play(spec, options.warm_up, seed)
+    tokenizer = make_tokenizer(texts_of(episodes), CATCH.alone)
+    model = make_model(tokenizer)
+    fine_tune(model, tokenizer, episodes, output, seed)
+    return model, tokenizer
+
+
 def learn(seed: int, options: argparse.Namespace) -> Result:
     """Warm a policy up, train it by the agent's episodes, and evaluate the agent before and after."""
     began = time.monotonic()
@@ -97,16 +112,13 @@ def learn(seed: int, options: argparse.Namespace) -> Result:
     torch.set_num_threads(1)  # On a model this small, more threads only wait for each other.
     set_seed(seed)
     output = options.output / f"seed-{seed}"
-    spec = EnvironmentSpec(REFERENCE, split="train", num_tasks=options.groups * options.batches, seed=seed)
+    spec = spec_of(options, seed)
     # Seeds that were not trained on, and tasks that were never seen.
     held_out = [
         EnvironmentSpec(REFERENCE, split=split, num_tasks=options.evaluation, seed=1_000_000 + seed).rollout_dataset
         for split in ("train", "test")
     ]
-    episodes = play(spec, options.warm_up, seed)
-    tokenizer = make_tokenizer(texts_of(episodes), CATCH.alone)
-    model = make_model(tokenizer)
-    fine_tune(model, tokenizer, episodes, output, seed)
+    model, tokenizer = policy(spec, seed, options, output)
     trainer = GRPOTrainer(
         model=model,
         args=settings(options, seed, output),
@@ -148,14 +160,36 @@ def learn_all(options: argparse.Namespace) -> list[Result]:
         return list(pool.map(learn, options.seeds, [options] * len(options.seeds)))
 
 
-def evaluate(seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Have `envport eval` play the same command with the saved policy: a process for each episode, as it is used."""
+def evaluate(seed: int, options: argparse.Namespace) -> Estimate:
+    """Have `envport eval` play the same agent with the saved policy: the share of balls that it catches.
+
+    Each episode has a process of its own here, as an agent that is used has.
+    """
     output = options.output / f"seed-{seed}"
-    command = [sys.executable, "-m", "envport.cli", "eval", f"{REFERENCE}", "--split", "test", "--json"]
+    command = [sys.executable, "-m", "envport.cli", "eval", REFERENCE, "--split", "test", "--json"]
     command += ["--agent", f"{{python}} {HERE / options.agent}", "--agent-model", str(output / "policy")]
-    command += ["--num-tasks", str(options.episodes), "--seed", str(seed), "--log-dir", str(output / "logs")]
+    command += ["-M", f"max_tokens={CATCH.tokens}", "--log-dir", str(output / "logs")]
+    command += ["--num-tasks", str(options.episodes), "--seed", str(seed)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout)[0]
+    (result,) = json.loads(done.stdout)
+    return Estimate(**result["success"])
+
+
+def compare(result: Result, found: Estimate, options: argparse.Namespace) -> None:
+    """Make sure that the evaluation found what the training did: their 95% intervals meet."""
+    caught_in_training = round(result.unseen_after * options.evaluation)
+    values = [[1.0]] * caught_in_training + [[0.0]] * (options.evaluation - caught_in_training)
+    trained = share_of(values, [str(place) for place in range(options.evaluation)])
+    print(
+        f"seed {result.seed}: `envport eval` of the same agent: {_text(found)} of {options.episodes} balls never seen; "
+        f"in training: {_text(trained)} of {options.evaluation}"
+    )
+    apart = max(found.low - trained.high, trained.low - found.high)
+    assert apart <= 0, "the evaluation finds another figure"
+
+
+def _text(share: Estimate) -> str:
+    return f"{share.mean:.2f} [{share.low:.2f}, {share.high:.2f}]"
 
 
 def judge(results: list[Result], options: argparse.Namespace) -> None:
@@ -198,8 +232,7 @@ def main(arguments: list[str] | None = None) -> list[Result]:
     results = learn_all(options)
     report(CATCH, results, options.output)
     if options.episodes:
-        found = evaluate(results[0].seed, options)
-        print(json.dumps(found))
+        compare(results[0], evaluate(results[0].seed, options), options)
     judge(results, options)
     return results
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 PLAYED = 0
+LAST = ""
 
 
 def say(line: object) -> None:
@@ -25,6 +26,7 @@ def done(mission: Any, **more: object) -> None:
 def tell(mission: Any, rest: str) -> None:
     size, short = len(mission["prompt"]), mission | {"prompt": mission["prompt"][:20]}
     told = {"mission": short, "size": size, "pid": os.getpid(), "played": PLAYED, "variables": dict(os.environ)}
+    told["descriptors"] = len(os.listdir("/proc/self/fd"))
     say("told " + json.dumps(told))
     done(mission)
 
@@ -50,6 +52,13 @@ def hang(mission: Any, rest: str) -> None:
 
 def hold(mission: Any, rest: str) -> None:
     os.write(os.open(rest, os.O_WRONLY), b"started")
+    done(mission)
+
+
+def late(mission: Any, rest: str) -> None:
+    """Answer for the mission before, once more."""
+    say({"done": LAST})
+    print("still playing", file=sys.stderr, flush=True)
     done(mission)
 
 
@@ -108,3 +117,4 @@ if __name__ == "__main__":
         PLAYED += 1
         word, _, rest = mission["prompt"].partition(" ")
         globals()[word](mission, rest)
+        LAST = mission["id"]

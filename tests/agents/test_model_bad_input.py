@@ -86,6 +86,47 @@ def test_what_cannot_be_given_is_refused_with_the_reason(endpoint: ModelEndpoint
     assert session.turns == 0
 
 
+FUNCTION = {"name": "move", "strict": True}
+IGNORED: list[tuple[str, dict[str, Any], str]] = [
+    (CHAT, {"parallel_tool_calls": False, "logit_bias": {}, "user": "me"}, "logit_bias, parallel_tool_calls"),
+    (CHAT, {"parallel_tool_calls": True, "tools": [{"type": "function", "function": FUNCTION}]}, "tools.strict"),
+    (CHAT, {"tools": [{"type": "custom", "custom": {"name": "a"}}]}, "tools.custom"),
+    (MESSAGES, {"top_k": 1, "output_config": {"effort": "low"}}, "top_k, output_config.effort"),
+    (MESSAGES, {"thinking": {"type": "enabled", "budget_tokens": 9}}, "thinking.budget_tokens"),
+    (MESSAGES, {"tools": [FUNCTION, {"type": "web_search_20250305"}]}, "tools.strict, tools.web_search"),
+    (
+        MESSAGES,
+        {"tool_choice": {"type": "any", "disable_parallel_tool_use": True}},
+        "tool_choice, tool_choice.disable_parallel_tool_use",
+    ),
+    (RESPONSES, {"truncation": "auto", "text": {"verbosity": "low"}}, "text.verbosity, truncation"),
+    (RESPONSES, {"max_tool_calls": 1, "truncation": "disabled", "store": True}, "max_tool_calls"),
+]
+
+
+def test_what_is_ignored_is_said(endpoint: ModelEndpoint):
+    headers = {"x-api-key": endpoint.open_session(max_calls=100).token}
+    with httpx2.Client(base_url=endpoint.anthropic_url, headers=headers) as http:
+        for path, settings_of_it, said in IGNORED:
+            given_with = {"input": "a"} if path == RESPONSES else {"messages": SAID}
+            answer = http.post(path, json={**given_with, **settings_of_it})
+            assert answer.headers.get("envport-ignored") == said, (path, answer.text)
+
+
+def test_reasoning_is_told_where_the_api_has_a_place_for_it(serve: Serve):
+    endpoint, _ = serve(lambda request: says("a", reasoning="Hm."))
+    headers = {"x-api-key": endpoint.open_session(max_calls=100).token}
+    with httpx2.Client(base_url=endpoint.anthropic_url, headers=headers) as http:
+        (choice,) = http.post(CHAT, json={"messages": SAID}).json()["choices"]
+        assert choice["message"]["reasoning_content"] == "Hm."
+        kinds = [item["type"] for item in http.post(RESPONSES, json={"input": "a"}).json()["output"]]
+        assert kinds == ["reasoning", "message"]
+        # Anthropic's tells it to those who ask.
+        for asked, expected in (({}, ["text"]), ({"thinking": {"type": "adaptive"}}, ["thinking", "text"])):
+            blocks = http.post(MESSAGES, json={"messages": SAID, **asked}).json()["content"]
+            assert [block["type"] for block in blocks] == expected
+
+
 BODIES: dict[str, bytes] = {
     "nothing": b"",
     "no JSON": b"{",

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import httpx2
@@ -22,6 +22,7 @@ from envport_bridges.agents.model.surface import EndpointLimits
 
 CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
 BODY = {"messages": [{"role": "user", "content": "a"}]}
+SENT = b'{"messages": [{"role": "user", "content": "a"}]}'
 
 
 class Held(ScriptedPolicy):
@@ -142,8 +143,7 @@ def test_a_client_that_leaves_is_not_answered():
             client.sendall(head(session, 2) + b"{}"[:0] + b"{}")
             # An empty conversation is refused; this connection stays usable.
             assert b"400 Bad Request" in client.recv(65536)
-            body = b'{"messages": [{"role": "user", "content": "a"}]}'
-            client.sendall(head(session, len(body)) + body)
+            client.sendall(head(session, len(SENT)) + SENT)
             within(policy.begun)
         within(policy.left)
         endpoint.end_session(session)
@@ -201,6 +201,21 @@ def test_nothing_is_left_behind(fails: bool, threads: ThreadPoolExecutor):
         socket.create_connection(("127.0.0.1", port[0]))
     assert not [thread for thread in threading.enumerate() if thread.name == "envport-model"]
     assert threading.active_count() <= before + 1
+
+
+def test_a_client_that_does_not_read_its_answer_keeps_nothing_open():
+    long = "a" * (16 << 20)
+    with ModelEndpoint(ScriptedPolicy(lambda request: says(long))) as endpoint:
+        client = socket.create_connection(("127.0.0.1", endpoint.port))
+        client.sendall(head(endpoint.open_session(max_calls=9), len(SENT)) + SENT)
+        client.recv(1)
+    assert not [thread for thread in threading.enumerate() if thread.name == "envport-model"]
+    received = 0
+    with client, suppress(ConnectionResetError):
+        client.settimeout(patient(10))
+        while piece := client.recv(1 << 20):
+            received += len(piece)
+    assert received < len(long)
 
 
 def test_an_endpoint_may_be_entered_again_and_needs_to_be(serve: Serve):

@@ -59,6 +59,8 @@ async def told(pool: ResidentPool, more: str = "") -> dict[str, Any]:
 async def test_a_process_plays_one_mission_after_another_with_what_each_line_says(pool: ResidentPool):
     first, second = await told(pool), await told(pool)
     assert (first["pid"], first["played"], second["played"]) == (second["pid"], 1, 2)
+    # Its three streams, and the folder that it lists.
+    assert first["descriptors"] == 4
     assert first["mission"].pop("id") != second["mission"]["id"]
     assert first["mission"] == {
         "prompt": "tell ",
@@ -114,7 +116,7 @@ async def test_a_process_that_closes_its_output_has_failed(pool: ResidentPool, m
     assert (await play(pool, "mute")).error == "it closed its standard output before it was done"
 
 
-@pytest.mark.parametrize("prompt", ["garbage", "long", "chatter"])
+@pytest.mark.parametrize("prompt", ["garbage", "chatter"])
 async def test_lines_that_are_no_answers_are_logs_of_which_the_end_is_kept(pool: ResidentPool, prompt: str):
     ended = await play(pool, prompt)
     assert (ended.code, ended.error) == (0, None)
@@ -125,6 +127,7 @@ async def test_a_second_answer_for_a_mission_changes_nothing(pool: ResidentPool)
     first = await told(pool)
     for _ in range(3):
         assert (await play(pool, "twice")).code == 0
+        assert (await play(pool, "late")).output == "still playing\n"
     assert (await told(pool))["pid"] == first["pid"]
 
 
@@ -135,6 +138,11 @@ async def test_an_answer_for_a_mission_that_was_never_given_costs_the_process(po
     ended = await play(pool, "long")
     assert ended.error in (None, "it answered for the mission 'the next', which is not this one")
     assert (await told(pool))["pid"] != first["pid"]
+
+
+async def test_a_line_that_is_too_long_is_not_kept(pool: ResidentPool):
+    ended = await play(pool, "long")
+    assert (ended.code, ended.output) == (0, "")
 
 
 async def test_an_answer_before_the_first_mission_is_a_fault(tmp_path: Path):
@@ -214,8 +222,9 @@ async def test_an_idle_process_ends_by_itself_and_the_next_mission_has_a_new_one
 
 
 async def test_a_busy_process_does_not_end_as_an_idle_one():
-    pool = ResidentPool(Agent.resident(COMMAND), idle_seconds=0.05)
-    assert (await play(pool, "hang", 0.4)).code is None
+    pool = ResidentPool(Agent.resident(COMMAND), idle_seconds=0.3)
+    assert (await told(pool))["played"] == 1
+    assert (await play(pool, "hang", 0.6)).code is None
     pool.close()
 
 

@@ -59,6 +59,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         monkeypatch.setattr("inspect_ai._display.core.active._active_display", None)
     yield
     if not MISSING:
-        from envport_bridges.agents.gateways.place import Place
+        from envport_bridges.evaluation.running import stop_places
 
-        Place.stop_all()
+        stop_places()

@@ -57,6 +57,8 @@ def evaluate(
         )
     if len(set(seeds := selection.seed or (0,))) < len(seeds):
         raise InvalidOption(f"--seed is given twice with the same value: {', '.join(map(str, seeds))}")
+    if players.agent_model is not None and not players.agent:
+        raise InvalidOption("--agent-model is the model of an agent: give --agent too")
     results = _run(matches, resume, _rules(players, selection, budget, output), seeds)
     _conclude(results, output, selection.max_lost)
 
@@ -87,6 +89,8 @@ def _rules(players: PlayerOptions, selection: SelectionOptions, budget: BudgetOp
         },
         model=dict(map(_argument, players.model_arg)),
         model_base_url=players.model_base_url,
+        agent_model=_from_anywhere(players.agent_model),
+        agent_model_settings=_agent_model_settings(players),
         generation=_given(
             temperature=players.temperature,
             max_tokens=players.max_tokens,
@@ -106,6 +110,18 @@ def _rules(players: PlayerOptions, selection: SelectionOptions, budget: BudgetOp
         log_dir=output.log_dir,
         display="none" if output.as_json else "rich" if sys.stdout.isatty() else "plain",
     )
+
+
+def _from_anywhere(model: str | None) -> str | None:
+    """The model with an absolute path, so that an evaluation can be continued in another folder."""
+    return str(Path(model).absolute()) if model is not None and Path(model).is_dir() else model
+
+
+def _agent_model_settings(players: PlayerOptions) -> dict[str, Any]:
+    """How the model of agents is served. If there are models that play by themselves, the settings are theirs."""
+    if players.agent_model is None or players.model:
+        return {}
+    return {**dict(map(_argument, players.model_arg)), **_given(temperature=players.temperature)}
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -55,9 +55,11 @@ def conflicts(a: Result, b: Result, allowed: Iterable[str] = ()) -> dict[str, Co
 
 def unknown(a: Result, b: Result) -> tuple[str, ...]:
     """The conditions that one of the logs does not hold, so that nobody can tell whether they are the same."""
+    agents = all("agent_seconds" in one.settings for one in (a, b))
     lacking = {
         "source": any(one.identity.source is None for one in (a, b)),
         "limits": any(one.identity.limits is None for one in (a, b)),
+        "agent_model": agents and len({"agent_model" in one.settings for one in (a, b)}) > 1,
         "texts": any(episode.texts is None for one in (a, b) for episode in one.played),
     }
     return tuple(name for name, lacks in lacking.items() if lacks)

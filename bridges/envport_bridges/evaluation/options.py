@@ -33,6 +33,14 @@ class PlayerOptions(OptionGroup):
             "or {prompt_file}.",
         ),
     ] = ()
+    agent_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL_OR_PATH",
+            help="The model that agents are given: the address of an `envport model serve` (its token in "
+            "ENVPORT_MODEL_TOKEN), or a saved model, which is then served for the evaluation; -M says how.",
+        ),
+    ] = None
     agent_reads: Annotated[
         tuple[Path, ...],
         typer.Option(

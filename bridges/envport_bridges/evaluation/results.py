@@ -13,6 +13,7 @@ from inspect_ai.log import EvalLog, EvalSample, read_eval_log
 
 from envport.errors import InvalidOption
 from envport.types import FaultOwner
+from envport_bridges.evaluation.agent_models.served import AGENT_MODEL
 from envport_bridges.evaluation.inspect_ai.dataset import CLUSTER
 from envport_bridges.evaluation.inspect_ai.scorer import REWARD, SUCCESS
 from envport_bridges.evaluation.inspect_ai.solver import FAULT
@@ -320,7 +321,9 @@ def _player(log: EvalLog) -> str:
     arguments = log.eval.task_args
     for kind in ("policy", "agent"):
         if arguments.get(kind):
-            return f"{kind} {_names_only(arguments[kind])}"
+            model = (log.eval.metadata or {}).get(AGENT_MODEL)
+            name = f"{kind} {_names_only(arguments[kind])}"
+            return f"{name} with {model['name']}" if model else name
     return f"model {log.eval.model}"
 
 

@@ -19,6 +19,7 @@ from envport.errors import InvalidOption
 from envport.references import from_anywhere
 from envport_bridges.agents.gateways.place import Place
 from envport_bridges.agents.programs.agents import PRESETS, Agent
+from envport_bridges.evaluation.agent_models.served import AgentModel
 from envport_bridges.evaluation.prices import set_price
 from envport_bridges.evaluation.results import Result
 
@@ -54,6 +55,8 @@ class Rules:
         task: Arguments of the Inspect task, other than the environment and the player.
         model: Arguments for creating the model.
         model_base_url: Address of the model's server.
+        agent_model: The model that agents are given; see `AgentModel.of`.
+        agent_model_settings: How it is served, if it is served for the evaluation.
         generation: Options for generation; Inspect's `GenerateConfig`.
         limits: Inspect's limits for an episode.
         price: What the tokens of the models cost; see `set_price`.
@@ -67,6 +70,8 @@ class Rules:
     task: Mapping[str, Any] = field(default_factory=dict[str, Any])
     model: Mapping[str, Any] = field(default_factory=dict[str, Any])
     model_base_url: str | None = None
+    agent_model: str | None = None
+    agent_model_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     generation: Mapping[str, Any] = field(default_factory=dict[str, Any])
     limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
     price: str | None = None
@@ -84,15 +89,16 @@ def play_match(match: Match, rules: Rules) -> Result:
         InvalidOption: Inspect cannot start; the message says what is missing.
         EnvportError: The environment is not available.
     """
-    arguments = {**rules.task, "env": from_anywhere(match.env), **_player(match)}
+    arguments = {**rules.task, "env": from_anywhere(match.env), **_player(match, rules)}
+    model = _model(match, rules)
     reducers = ["mean", f"pass_at_{rules.epochs}", f"pass_k_{rules.epochs}"] if rules.epochs > 1 else ["mean"]
     before = _logs(rules.log_dir)
-    if rules.price is not None and match.kind == "model":
-        set_price(match.player, rules.price)
+    if rules.price is not None and model is not None:
+        set_price(model, rules.price)
     try:
         logs = _eval(
             _TASK,
-            model=match.player if match.kind == "model" else None,
+            model=model,
             model_base_url=rules.model_base_url if match.kind == "model" else None,
             model_args=dict(rules.model) if match.kind == "model" else {},
             task_args=arguments,
@@ -112,12 +118,22 @@ def play_match(match: Match, rules: Rules) -> Result:
     return _result(logs or _interrupted(rules.log_dir, before))
 
 
-def _player(match: Match) -> dict[str, str]:
-    """The task's argument for the player. A model needs none, because Inspect gets it separately."""
+def _model(match: Match, rules: Rules) -> str | None:
+    """Inspect's name of the model whose tokens are counted, if there is one."""
+    if match.kind == "agent" and rules.agent_model is not None:
+        return AgentModel.of(rules.agent_model, rules.agent_model_settings).name
+    return match.player if match.kind == "model" else None
+
+
+def _player(match: Match, rules: Rules) -> dict[str, Any]:
+    """The task's arguments for the player. A model needs none, because Inspect gets it separately."""
     if match.kind == "policy":
         return {"policy": from_anywhere(match.player)}
     if match.kind == "agent":
-        return {"agent": match.player if match.player in PRESETS else Agent.named(match.player).command}
+        agent = Agent.named(match.player, given_model=rules.agent_model is not None)
+        given = {"agent_model": rules.agent_model, "agent_model_settings": dict(rules.agent_model_settings)}
+        command = match.player if match.player in PRESETS else agent.command
+        return {"agent": command, **(given if rules.agent_model is not None else {})}
     return {}
 
 
@@ -169,5 +185,6 @@ def _result(logs: list[EvalLog]) -> Result:
 
 
 def stop_places() -> None:
-    """Stop the gateways that were started for evaluations."""
+    """Stop what was started for evaluations: gateways, and servers of models."""
     Place.stop_all()
+    AgentModel.stop_all()

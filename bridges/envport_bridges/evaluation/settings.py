@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from inspect_ai.log import EvalLog
+from inspect_ai.log import EvalConfig, EvalLog
+
+from envport_bridges.evaluation.agent_models.served import AGENT_MODEL
 
 __all__ = ["settings_of"]
 
@@ -32,10 +34,18 @@ def settings_of(log: EvalLog) -> dict[str, Any]:
         "working_limit": config.working_limit,
     }
     if arguments.get("agent"):
-        return settings | {"agent_seconds": float(arguments.get("agent_seconds", 600.0))}
+        settings["agent_seconds"] = float(arguments.get("agent_seconds", 600.0))
+        model = (log.eval.metadata or {}).get(AGENT_MODEL)
+        return settings | _of_agent_model(model, config) if model else settings
     if arguments.get("policy"):
         return settings
     # Those of the evaluation precede those of the model.
     whole = log.eval.model_generate_config.merge(log.plan.config)
     generation = whole.model_dump(mode="json", exclude=set(_NOT_GENERATION))
     return settings | {name: getattr(config, name) for name in _OF_MODELS} | generation
+
+
+def _of_agent_model(described: dict[str, Any], config: EvalConfig) -> dict[str, Any]:
+    """The model of an agent, how it was sampled from, and how much of it the agent could use."""
+    model = f"{described['name']} {described['weights'] or ''}".rstrip()
+    return {name: getattr(config, name) for name in _OF_MODELS} | {"agent_model": model} | described["settings"]

@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from functools import cached_property
 from typing import Any
 
@@ -97,6 +98,7 @@ class AgentRollout:
         self._runner = runner
         weakref.finalize(self, runner.close)
         self._settings = settings
+        self._format: tuple[weakref.ref[Any], ChatTemplateFormat] | None = None
         self._stops = any(stops_at(factory.on_outage) for factory in factories.values())
 
     @cached_property
@@ -142,23 +144,12 @@ class AgentRollout:
         self._require(trainer)
         score_for(trainer, takes_out=True, stops=self._stops)
         chosen = [_chosen(prompt) for prompt in prompts]
-        desk = ModelDesk(
-            ChatTemplateFormat.of_trainer(trainer),
-            sampler_of(trainer),
-            ContextLimits(trainer.max_completion_length),
-            compare_tokenizing=self._settings.compare_tokenizing,
-        )
         try:
-            with (
-                ModelEndpoint(desk) as endpoint,
-                _Batch(self._players, self._settings.at_once, desk, endpoint) as batch,
-            ):
-                episodes = batch.play(chosen)
+            episodes = self._played(chosen, trainer)
         except BaseException:
             # Nobody is left who would ask for another batch.
             self.close()
             raise
-        self.figures = desk.figures
         rows = [AgentRow.of(episode) for episode in episodes]
         _require_some_play(episodes)
         self.added = [
@@ -167,8 +158,26 @@ class AgentRollout:
             if self.all_chains and not row.episode.score.lost
             for chain in row.chains[1:]
         ]
-        log_agents(trainer, rows, all_chains=self.all_chains)
+        log_agents(trainer, rows, self.figures if self._settings.compare_tokenizing else None, self.all_chains)
         return agent_columns(rows, trainer._tokenizer.eos_token_id, with_logprobs=trainer.use_vllm)
+
+    def _played(self, chosen: Sequence[tuple[str | None, Choice]], trainer: Any) -> list[AgentEpisode]:
+        with closing(sampler_of(trainer)) as sampler:
+            chat = self._format_of(trainer)
+            chat.most_ids = min(chat.most_ids, sampler.most_ids or chat.most_ids)
+            limits = ContextLimits(trainer.max_completion_length)
+            desk = ModelDesk(chat, sampler, limits, compare_tokenizing=self._settings.compare_tokenizing)
+            at_once = self._settings.at_once
+            with ModelEndpoint(desk) as endpoint, _Batch(self._players, at_once, desk, endpoint) as batch:
+                episodes = batch.play(chosen)
+            self.figures = desk.figures
+            return episodes
+
+    def _format_of(self, trainer: Any) -> ChatTemplateFormat:
+        # Kept, because it finds out how the template writes calls, and keeps what ends a turn.
+        if self._format is None or self._format[0]() is not trainer:
+            self._format = weakref.ref(trainer), ChatTemplateFormat.of_trainer(trainer)
+        return self._format[1]
 
     def close(self) -> None:
         """End the processes of resident agents. They also end by themselves, a minute after their last mission."""

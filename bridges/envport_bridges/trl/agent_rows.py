@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envport_bridges.agents.model.calls import CallChain
+from envport_bridges.agents.model.desk import DeskFigures
 from envport_bridges.agents.playing import AgentEpisode
 from envport_bridges.trl.lost import LOST_COLUMN
 from envport_bridges.trl.scoring import COMPLETION_COLUMN, PROMPT_COLUMN
@@ -101,8 +102,15 @@ def agent_columns(rows: Sequence[AgentRow], end_id: int, *, with_logprobs: bool)
     }
 
 
-def log_agents(trainer: Any, rows: Sequence[AgentRow], *, all_chains: bool) -> None:
-    """Log the means over a batch, as `agent/*` and `envport/*`."""
+def log_agents(trainer: Any, rows: Sequence[AgentRow], compared: DeskFigures | None, all_chains: bool) -> None:
+    """Log the means over a batch, as `agent/*` and `envport/*`.
+
+    Args:
+        trainer: The trainer.
+        rows: The batch.
+        compared: What was sampled, if contexts were compared with what tokenizing again would give.
+        all_chains: Whether all chains are trained.
+    """
     played = [row.episode for row in rows if row.episode.session is not None]
     figures: dict[str, list[float]] = {
         "agent/chains": [len(row.chains) for row in rows],
@@ -116,6 +124,8 @@ def log_agents(trainer: Any, rows: Sequence[AgentRow], *, all_chains: bool) -> N
         "envport/steps": [one.steps for one in played],
         "envport/refused_calls": [one.refused for one in played],
     }
+    if compared is not None and compared.extended:
+        figures["agent/tokenized_differently"] = [compared.tokenized_differently / compared.extended]
     for name, values in figures.items():
         if values:
             trainer._log_metric(name, sum(values) / len(values))

@@ -298,6 +298,30 @@ def step(options: argparse.Namespace) -> None:
     )
 
 
+def agents(options: argparse.Namespace) -> None:
+    """What an episode costs when an agent plays it."""
+    from envport_bridges.trl.agent_bench import MOST_OF_A_ROLLOUT, measure_agents
+
+    example = options.example.with_name("grpo_agent")
+    if not (example / "train.py").exists():
+        print(f"no example at {example}; run this in a checkout of envport, or say where grpo_catch is with --example")
+        return
+    found = measure_agents(example, warm_up=options.warm_up)
+    print(
+        f"agents: {found.rounds} rounds of {found.episodes} episodes; medians of seconds for an episode, and of ratios"
+    )
+    print(f"agents: rollout_func {found.seconds['rollout_func']:.3f} s")
+    print(
+        f"agents: a resident agent {found.seconds['resident']:.3f} s, {found.ratios['resident']:.1f} times that "
+        f"(to reach: at most {MOST_OF_A_ROLLOUT:.0f})"
+    )
+    print(f"agents: an agent started for each {found.seconds['started']:.3f} s, {found.ratios['started']:.1f} times")
+    print(
+        f"agents: {found.tokenized_differently:.1%} of {found.figures.extended:,} contexts that extend an earlier one "
+        "would differ if the agent's words were tokenized again; here, none does"
+    )
+
+
 def _tiny() -> tuple[Any, Any]:
     """A tokenizer and a model that need no download."""
     import torch
@@ -337,6 +361,7 @@ def main(arguments: list[str] | None = None) -> None:
         "echo": echo,
         "rollouts": rollouts,
         "step": step,
+        "agents": agents,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}; all if none is given")

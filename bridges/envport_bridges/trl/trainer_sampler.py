@@ -7,7 +7,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from envport_bridges.agents.model.sampling import Sampled, Sampler, SampleRequest
+from envport_bridges.agents.model.sampling import Sampled, SampleRequest, SamplingSettings
+from envport_bridges.agents.model.vllm_sampler import VllmSampler
 
 __all__ = ["NEEDED_TO_SAMPLE", "TrainerSampler", "sampler_of"]
 
@@ -26,6 +27,14 @@ class TrainerSampler:
 
     def __init__(self, trainer: Any):
         self._trainer = trainer
+
+    @property
+    def most_ids(self) -> int | None:
+        """How many ids the model can see at once, if vLLM was told to allow fewer than the model does."""
+        return getattr(self._trainer.args, "vllm_max_model_length", None) if self._trainer.use_vllm else None
+
+    def close(self) -> None:
+        """Do nothing: the trainer generates on."""
 
     def sample(self, requests: Sequence[SampleRequest]) -> Sequence[Future[Sampled]]:
         """Generate one batch, to the largest of the requests' limits; each is cut at its own."""
@@ -59,6 +68,19 @@ def _at_most(trainer: Any, tokens: int) -> Generator[None]:
         setattr(holder, name, configured)
 
 
-def sampler_of(trainer: Any) -> Sampler:
-    """What samples for the agents of a trainer."""
-    return TrainerSampler(trainer)
+def sampler_of(trainer: Any) -> TrainerSampler | VllmSampler:
+    """What samples for the agents of a trainer: a vLLM server, if it has one, else the trainer itself."""
+    if not trainer.use_vllm or trainer.vllm_generation.mode != "server":
+        return TrainerSampler(trainer)
+    generation = trainer.vllm_generation
+    if generation.generation_kwargs or generation.structured_outputs_regex:
+        # It may be anything that vLLM knows, and only the trainer's own client passes it on.
+        return TrainerSampler(trainer)
+    settings = SamplingSettings(
+        temperature=generation.temperature,
+        top_p=generation.top_p,
+        top_k=max(0, generation.top_k),
+        min_p=generation.min_p or 0.0,
+        repetition_penalty=generation.repetition_penalty,
+    )
+    return VllmSampler(generation.vllm_client.base_url, settings=settings, end_ids=trainer.eos_token_ids)

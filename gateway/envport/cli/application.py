@@ -122,7 +122,12 @@ def _add_episodes(arguments: list[str]) -> None:
 
 
 def _contribute(point: EntryPoint) -> None:
-    app.command(point.name, rich_help_panel=_WRITE)(point.load())
+    """Add a command of another package, or a group of commands."""
+    loaded: Any = point.load()
+    if isinstance(loaded, typer.Typer):
+        app.add_typer(loaded, name=point.name, rich_help_panel=_WRITE)
+    else:
+        app.command(point.name, rich_help_panel=_WRITE)(loaded)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -47,7 +47,7 @@ class Place:
             ConfigurationError: The environment cannot be served.
         """
         place = cls._open.get(env)
-        if place is None or (place.hosted is not None and place.hosted.process.poll() is not None):
+        if place is None or (place.hosted is not None and not place.hosted.child.running):
             place = cls._open[env] = cls._at(env) if is_address(env) else cls._hosting(env)
         return place
 

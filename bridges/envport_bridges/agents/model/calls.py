@@ -150,9 +150,17 @@ class CallTree:
 
     Attributes:
         calls: The turns.
+        most: How many are kept; all of them if not given.
     """
 
     calls: list[ModelCall] = field(default_factory=list[ModelCall])
+    most: int | None = None
+
+    def add(self, call: ModelCall) -> None:
+        """Record a turn."""
+        self.calls.append(call)
+        if self.most is not None and len(self.calls) > self.most:
+            del self.calls[0]
 
     def extended(self, conversation: Conversation) -> ModelCall | None:
         """The longest turn that a conversation extends; the latest of several."""

@@ -78,7 +78,7 @@ def _ids_of(
         following = chat.following(parent.message, later, request.tools)
         if following is not None:
             end, ids = following
-            ended = parent.completion_ids[-1] in chat.end_ids
+            ended = bool(parent.completion_ids) and parent.completion_ids[-1] in chat.end_ids
             return parent, [*parent.ids, *([] if ended or end is None else [end]), *ids]
     return None, chat.render(request.messages, request.tools)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from envport_bridges.agents.model.sessions import ModelSession
 from envport_bridges.agents.model.written import written_call
 
 __all__ = ["DeskFigures", "ModelDesk"]
+
+logger = logging.getLogger(__name__)
 
 _LINGER_SECONDS = 0.02
 """A batch costs hardly more than a single request, so a request waits this long for others."""
@@ -88,6 +91,7 @@ class ModelDesk:
         linger: Seconds for which a request waits for others, if the sampler works in batches.
         compare_tokenizing: Whether to count contexts that tokenizing the agent's words again would change. It doubles
             the work of making contexts.
+        survives: Whether to go on when the sampler fails, as a server does. Otherwise, `work` raises what it raised.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class ModelDesk:
         limits: ContextLimits,
         linger: float = _LINGER_SECONDS,
         compare_tokenizing: bool = False,
+        survives: bool = False,
     ):
         self.figures = DeskFigures()
         self._chat = chat
@@ -104,6 +109,7 @@ class ModelDesk:
         self._limits = limits
         self._linger = linger
         self._compare = compare_tokenizing
+        self._survives = survives
         self._inbox: queue.SimpleQueue[_Asked | tuple[_Sampling, Future[Sampled]] | None] = queue.SimpleQueue()
         self._sampling: dict[_RunningKey, _Sampling] = {}
 
@@ -164,12 +170,16 @@ class ModelDesk:
         if not asked.session.open:
             _tell(asked.answer, RequestRefused(401, "invalid_api_key", "the episode is over"))
             return None
-        if asked.resent is not False and self._answered_before(asked):
+        repeats = asked.session.repeats if asked.resent is None else asked.resent
+        if repeats and self._answered_before(asked):
             return None
         try:
             context = self._context(asked)
         except RequestRefused as refused:
             _tell(asked.answer, refused)
+            return None
+        except Exception as error:
+            self._fail([asked], error)
             return None
         sampling = _Sampling(context, [asked])
         self._sampling[asked.key] = sampling
@@ -212,8 +222,9 @@ class ModelDesk:
             futures = self._sampler.sample(requests)
         except BaseException as error:
             for sampling in samplings:
-                self._fail(sampling, error)
-            raise
+                self._forget(sampling)
+            self._fail([asked for sampling in samplings for asked in sampling.waiting], error)
+            return
         finally:
             self.figures.sampling_seconds += time.perf_counter() - began
         self.figures.batches += 1
@@ -225,16 +236,17 @@ class ModelDesk:
                 future.add_done_callback(lambda done, sampling=sampling: self._inbox.put((sampling, done)))
 
     def _finish(self, sampling: _Sampling, future: Future[Sampled]) -> None:
-        try:
-            sampled = future.result()
-        except BaseException as error:
-            self._fail(sampling, error)
-            raise
-        self._forget(sampling)
         first = sampling.first
-        call = written_call(first.request, sampling.context, sampled, self._chat)
+        self._forget(sampling)
+        try:
+            call = written_call(first.request, sampling.context, future.result(), self._chat)
+        except BaseException as error:
+            self._fail(sampling.waiting, error)
+            return
+        first.session.totals.add(call.reply.usage)
+        first.session.failing = False
         if first.session.open:
-            first.session.calls.calls.append(call)
+            first.session.calls.add(call)
         call.seen = self._answer(sampling, call)
 
     def _forget(self, sampling: _Sampling) -> None:
@@ -248,10 +260,15 @@ class ModelDesk:
             asked.answer.set_result(call.reply)
         return bool(waiting)
 
-    def _fail(self, sampling: _Sampling, error: BaseException) -> None:
-        self._forget(sampling)
-        for asked in sampling.waiting:
+    def _fail(self, waiting: Sequence[_Asked], error: BaseException) -> None:
+        """Tell those who wait that there is no answer. Raises the error, unless work goes on."""
+        for asked in waiting:
+            asked.session.failed += 1
+            asked.session.failing = True
             _tell(asked.answer, RuntimeError(f"the model failed: {type(error).__name__}"))
+        if not self._survives or not isinstance(error, Exception):
+            raise error
+        logger.error("the model failed: %s", error, exc_info=error)
 
 
 def _tell(answer: Future[ModelReply], error: Exception) -> None:

@@ -14,6 +14,7 @@ import uvicorn
 from envport.access import HostPolicy
 from envport.errors import ConfigurationError, InvalidOption
 from envport_bridges.agents.model.replying import ReplySource
+from envport_bridges.agents.model.session_control import SessionControl
 from envport_bridges.agents.model.sessions import ModelSession
 from envport_bridges.agents.model.surface import EndpointLimits, ModelSurface
 
@@ -45,6 +46,7 @@ class ModelEndpoint:
         port: Port to listen on; 0 for a free one.
         hosts: Which `Host` headers are answered; if not given, the names of a loopback address, or `host`.
         limits: What one session may ask for.
+        control: Begins and ends sessions by requests, if they may do that.
 
     Raises:
         InvalidAccess: It is to listen on every address, and `hosts` is not given.
@@ -58,8 +60,10 @@ class ModelEndpoint:
         port: int = 0,
         hosts: HostPolicy | None = None,
         limits: EndpointLimits | None = None,
+        control: SessionControl | None = None,
     ):
-        self._surface = ModelSurface(source, hosts or HostPolicy.for_binding(host), limits or EndpointLimits())
+        policy = hosts or HostPolicy.for_binding(host)
+        self._surface = ModelSurface(source, policy, limits or EndpointLimits(), control)
         self._address = (host, port)
         self._port = port
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -100,7 +104,6 @@ class ModelEndpoint:
 
     def end_session(self, session: ModelSession) -> None:
         """Answer a session no more; afterwards, no request of it is running. Called from any other thread."""
-        session.open = False
         if self._loop is not None:
             asyncio.run_coroutine_threadsafe(self._surface.end(session), self._loop).result()
 

@@ -7,7 +7,51 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["SampleRequest", "Sampled", "Sampler"]
+from envport.errors import EnvportError, InvalidOption
+
+__all__ = ["SampleRequest", "Sampled", "Sampler", "SamplerFailed", "SamplerTimeout", "SamplingSettings"]
+
+
+class SamplerFailed(EnvportError):
+    """A sampler gave no tokens. This is a fault of the infrastructure, never of the agent that asked."""
+
+    code = "sampler_failed"
+
+
+class SamplerTimeout(SamplerFailed):
+    """A sampler gave no tokens in time."""
+
+    code = "sampler_timeout"
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How tokens are chosen. The defaults are those of GRPO: the model's own distribution.
+
+    Attributes:
+        temperature: What the logits are divided by; 0 takes the most probable token.
+        top_p: The most probable tokens that together have this probability are chosen from; 1 for all.
+        top_k: As many of the most probable tokens are chosen from; 0 for all.
+        min_p: Tokens that are less probable than this share of the most probable one are not chosen; 0 for all.
+        repetition_penalty: Makes tokens less probable that came before; 1 for none.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self):
+        for name, value, allowed, text in (
+            ("temperature", self.temperature, self.temperature >= 0, "at least 0"),
+            ("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("top_k", self.top_k, self.top_k >= 0, "at least 0"),
+            ("min_p", self.min_p, 0 <= self.min_p <= 1, "from 0 to 1"),
+            ("repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0, "above 0"),
+        ):
+            if not allowed:
+                raise InvalidOption(f"{name} is {value}; it has to be {text}")
 
 
 @dataclass(frozen=True)

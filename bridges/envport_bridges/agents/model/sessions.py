@@ -8,9 +8,37 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+from envport_bridges.agents.apis.requests import TokenUsage
 from envport_bridges.agents.model.calls import CallTree
 
-__all__ = ["ModelSession"]
+__all__ = ["SESSION_TOKEN", "ModelSession", "SessionTotals"]
+
+SESSION_TOKEN = "epm_"
+"""Begins the tokens of sessions at a served model: one that has ended is told from a key that somebody made up."""
+
+
+@dataclass
+class SessionTotals:
+    """The tokens of all turns that were sampled for a session, whether anybody saw them or not.
+
+    Attributes:
+        turns: How many turns.
+        prompt: Tokens of their contexts.
+        completion: Tokens that were sampled.
+        cached: Tokens of contexts that were taken over from an earlier turn.
+    """
+
+    turns: int = 0
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+
+    def add(self, usage: TokenUsage) -> None:
+        """Count a turn."""
+        self.turns += 1
+        self.prompt += usage.prompt
+        self.completion += usage.completion
+        self.cached += usage.cached
 
 
 @dataclass(eq=False)
@@ -27,6 +55,10 @@ class ModelSession:
         waiting: Requests that have no answer yet.
         answering: Entered while a request waits for the model: that time is not the agent's.
         turns: Requests that were answered with a turn, or are about to be.
+        repeats: Whether a request that equals an earlier one counts as the same one, if its client does not say so.
+        totals: The tokens that were used for it.
+        failed: How many of its requests had no answer, by a fault of the model or its server.
+        failing: Whether the latest one that was worked on had none.
     """
 
     max_calls: int
@@ -38,3 +70,7 @@ class ModelSession:
     waiting: int = 0
     answering: Callable[[], AbstractContextManager[None]] = nullcontext
     turns: int = 0
+    repeats: bool = True
+    totals: SessionTotals = field(default_factory=SessionTotals)
+    failed: int = 0
+    failing: bool = False

@@ -22,7 +22,8 @@ from envport_bridges.agents.apis.reading import invalid, object_of
 from envport_bridges.agents.apis.requests import ModelApi, ModelReply, ModelRequest, RequestRefused
 from envport_bridges.agents.apis.wire import decoded, encoded
 from envport_bridges.agents.model.replying import ReplySource
-from envport_bridges.agents.model.sessions import ModelSession
+from envport_bridges.agents.model.session_control import SessionControl
+from envport_bridges.agents.model.sessions import SESSION_TOKEN, ModelSession
 
 __all__ = ["EndpointLimits", "ModelSurface"]
 
@@ -61,9 +62,12 @@ class ModelSurface:
         source: Who writes the turns.
         hosts: Which `Host` headers are answered.
         limits: What one session may ask for.
+        control: Begins and ends sessions by requests, if they may do that.
     """
 
-    def __init__(self, source: ReplySource, hosts: HostPolicy, limits: EndpointLimits):
+    def __init__(
+        self, source: ReplySource, hosts: HostPolicy, limits: EndpointLimits, control: SessionControl | None = None
+    ):
         self._source = source
         self._hosts = hosts
         self._limits = limits
@@ -71,6 +75,10 @@ class ModelSurface:
         self._sessions: dict[bytes, ModelSession] = {}
         self._running: dict[ModelSession, set[asyncio.Task[object]]] = {}
         self._said: set[str] = set()
+        self._anyone: ModelSession | None = None
+        self._control = control
+        if control is not None:
+            control.attach(self)
 
     def open(self, session: ModelSession) -> None:
         """Answer the requests of a session.
@@ -82,6 +90,11 @@ class ModelSurface:
             raise InvalidOption("the token of a model's session is in use by another one")
         self._running[session] = set()
         self._sessions[_key(session.token)] = session
+
+    def open_to_all(self, session: ModelSession) -> None:
+        """Answer requests that have no session's token as those of this session."""
+        self._running[session] = set()
+        self._anyone = session
 
     async def end(self, session: ModelSession) -> None:
         """Cancel the requests of a session that are running; it gets no more answers. Waits for them to end."""
@@ -95,7 +108,7 @@ class ModelSurface:
 
     async def end_all(self) -> None:
         """End all sessions."""
-        await asyncio.gather(*(self.end(session) for session in list(self._sessions.values())))
+        await asyncio.gather(*(self.end(session) for session in list(self._running)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve an HTTP request."""
@@ -121,6 +134,8 @@ class ModelSurface:
         if path == "/" and reads:
             # Agents look whether there is a server.
             return PlainTextResponse("The address of a model. See /v1/models.\n")
+        if self._control is not None and (answered := await self._control.answer(self, scope, receive)) is not None:
+            return answered
         session = self._session_of(headers)
         with _counted(session):
             if path in _APIS:
@@ -131,11 +146,18 @@ class ModelSurface:
                 return _models(path)
             raise RequestRefused(404, "not_found", f"there is no {path}; there are {', '.join([*_APIS, _MODELS])}")
 
-    def _session_of(self, headers: Headers) -> ModelSession:
+    def find(self, headers: Headers) -> ModelSession | None:
+        """The session of a request, if it has one."""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        for token in (bearer.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", "")):
-            if session := self._sessions.get(_key(token)):
+        tokens = (bearer.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
+        for token in tokens:
+            if token and (session := self._sessions.get(_key(token))):
                 return session
+        return None if any(token.startswith(SESSION_TOKEN) for token in tokens) else self._anyone
+
+    def _session_of(self, headers: Headers) -> ModelSession:
+        if session := self.find(headers):
+            return session
         raise RequestRefused(
             401, "invalid_api_key", "the API key is of no episode that is open (Authorization: Bearer, or x-api-key)"
         )
@@ -148,10 +170,8 @@ class ModelSurface:
             try:
                 return await self._reply(session, api, headers, receive)
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if session.open or task is None:
+                if session.open:
                     raise
-                task.uncancel()
                 raise _ended() from None
 
     @contextmanager

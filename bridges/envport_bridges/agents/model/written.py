@@ -83,7 +83,7 @@ def _echo(reply: ModelReply) -> dict[str, Any]:
 def _finish(ids: Sequence[int], stopped_by: str | None, calls: Sequence[WrittenCall], chat: ChatFormat) -> FinishReason:
     if stopped_by is not None:
         return "stop"
-    if ids[-1] not in chat.end_ids:
+    if not ids or ids[-1] not in chat.end_ids:
         return "length"
     return "tool_calls" if calls else "stop"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
@@ -19,11 +20,13 @@ from envport.client import AsyncClient
 from envport.errors import EnvportError, EpisodeOver, UnknownEpisode
 from envport.types import LegalCall, OpenedEpisode
 from envport_bridges.agents.programs.agents import Agent
-from envport_bridges.agents.programs.missions import Mission
+from envport_bridges.agents.programs.missions import Mission, ModelAccess
 from envport_bridges.agents.programs.processes import Ended
 from envport_bridges.agents.programs.running import AgentRunner
 from envport_bridges.agents.programs.sandbox import AgentSandbox
 from envport_bridges.agents.programs.seat import Seat
+from envport_bridges.evaluation.agent_models.served import AgentModel
+from envport_bridges.evaluation.inspect_ai.agent_usage import model_session
 from envport_bridges.evaluation.inspect_ai.calls import ShownSeat
 from envport_bridges.evaluation.inspect_ai.exact_tools import playable, shown, tool_content
 from envport_bridges.evaluation.players.policies import PolicyRaised, View, load_policy, play_policy
@@ -169,30 +172,48 @@ class AgentPlayer:
         seconds: Its time limit for an episode.
         sandbox: Whether it runs in a sandbox.
         reads: Files and folders that it may read in its sandbox, beside its own and the system's.
+        model: The model that it is given, if it is given one.
 
     Raises:
         ConfigurationError: Sandboxes cannot be made here.
         InvalidOption: The program is not installed, or a path of `reads` cannot be shown.
     """
 
-    def __init__(self, command: str, seconds: float, sandbox: bool = True, reads: Sequence[str] = ()):
-        agent = Agent.named(command)
+    def __init__(
+        self,
+        command: str,
+        seconds: float,
+        sandbox: bool = True,
+        reads: Sequence[str] = (),
+        model: AgentModel | None = None,
+    ):
+        agent = Agent.named(command, given_model=model is not None)
         own = AgentSandbox(agent, reads) if sandbox else None
         if own is not None:
             own.require()
         self._seconds = seconds
         self._runner = AgentRunner(agent, own)
+        self._model = model
 
     async def play(self, game: EpisodeToPlay, state: TaskState) -> Ending:
         """Run the program in its own folder, and kill its remaining processes at the end."""
         assert game.opened.token is not None
-        mission = Mission(game.opened.mcp_url, game.opened.token, game.text)
-        ended = await self._run(game, mission)
+        async with self._access(game) as model:
+            mission = Mission(game.opened.mcp_url, game.opened.token, game.text, model)
+            ended = await self._run(game, mission)
         transcript().info({"exit_code": ended.code, "output": ended.output}, source="agent")
         state.output = ModelOutput.from_content("agent", ended.output)
         if ended.code is None:
             return Ending(f"the agent was stopped after {self._seconds:g} seconds")
         return Ending(f"the agent exited with {ended.code}", broke=ended.broke)
+
+    @asynccontextmanager
+    async def _access(self, game: EpisodeToPlay) -> AsyncGenerator[ModelAccess | None]:
+        if self._model is None:
+            yield None
+            return
+        async with model_session(self._model, {"episode": game.opened.episode_id}) as session:
+            yield ModelAccess(self._model.url, session.token)
 
     async def _run(self, game: EpisodeToPlay, mission: Mission) -> Ended:
         async with anyio.create_task_group() as tasks:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import anyio
 from inspect_ai.log._samples import sample_active  # has no public name
@@ -17,6 +18,7 @@ from envport.errors import AtCapacity, EnvportError, EpisodeFailed, InvalidOptio
 from envport.secrecy import hide_memory
 from envport.types import OpenedEpisode
 from envport_bridges.agents.gateways.place import Place
+from envport_bridges.evaluation.agent_models.served import AgentModel
 from envport_bridges.evaluation.inspect_ai.calls import show_calls
 from envport_bridges.evaluation.inspect_ai.model_server import require_model_server
 from envport_bridges.evaluation.inspect_ai.naming import qualified
@@ -54,6 +56,8 @@ def play(
     max_calls: int = 200,
     sandbox: bool = True,
     agent_reads: str | Sequence[str] = (),
+    agent_model: str | None = None,
+    agent_model_settings: Mapping[str, Any] | None = None,
 ) -> Solver:
     """Play an episode with the model, with a policy, or with a whole agent.
 
@@ -65,9 +69,13 @@ def play(
         max_calls: Calls after which a player is stopped.
         sandbox: Whether an agent runs in a sandbox.
         agent_reads: Files and folders that an agent may read there, beside its own and the system's.
+        agent_model: The model that an agent is given; see `AgentModel.of`.
+        agent_model_settings: How that model is served, if it is served for this.
     """
     if policy is not None and agent is not None:
         raise InvalidOption("a policy or an agent plays, not both")
+    if agent_model is not None and agent is None:
+        raise InvalidOption("agent_model is the model of an agent, and no agent plays")
     if max_calls < 1 or agent_seconds <= 0:
         raise InvalidOption("max_calls and agent_seconds have to be positive")
     player: EpisodePlayer
@@ -78,7 +86,8 @@ def play(
         hide_memory()
         # Inspect's `-T` makes a list of several only.
         reads = [agent_reads] if isinstance(agent_reads, str) else agent_reads
-        player = AgentPlayer(agent, agent_seconds, sandbox, reads)
+        model = AgentModel.of(agent_model, agent_model_settings or {}) if agent_model is not None else None
+        player = AgentPlayer(agent, agent_seconds, sandbox, reads, model)
     else:
         require_model_server()
         player = ModelPlayer()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -10,6 +10,7 @@ from inspect_ai import Task, task
 
 from envport.types import EnvironmentInfo
 from envport_bridges.agents.gateways.place import Place
+from envport_bridges.evaluation.agent_models.served import AGENT_MODEL, AgentModel
 from envport_bridges.evaluation.inspect_ai.dataset import Selection, dataset
 from envport_bridges.evaluation.inspect_ai.naming import qualified
 from envport_bridges.evaluation.inspect_ai.scorer import outcome
@@ -37,6 +38,8 @@ def episode(
     max_calls: int = 200,
     sandbox: bool = True,
     agent_reads: str | Sequence[str] = (),
+    agent_model: str | None = None,
+    agent_model_settings: Mapping[str, Any] | None = None,
 ) -> Task:
     """Play episodes of an environment.
 
@@ -53,13 +56,18 @@ def episode(
         max_calls: Calls after which a player is stopped.
         sandbox: Whether an agent runs in a sandbox.
         agent_reads: Files and folders that an agent may read there, beside its own and the system's.
+        agent_model: The model that an agent is given: the address of an `envport model serve` (its token in
+            `ENVPORT_MODEL_TOKEN`), or a folder or a name on the hub, which is then served for this.
+        agent_model_settings: How that model is served, if it is served for this.
     """
     place = Place.of(env)
     info = place.info()
     selection = Selection(split, num_tasks, seed)
     return Task(
         dataset=dataset(place, info, selection),
-        solver=play(env, policy, agent, agent_seconds, max_calls, sandbox, agent_reads),
+        solver=play(
+            env, policy, agent, agent_seconds, max_calls, sandbox, agent_reads, agent_model, agent_model_settings
+        ),
         scorer=outcome(env, success_at),
         # A lost episode is not scored but counted, and the others go on.
         fail_on_error=False,
@@ -68,6 +76,7 @@ def episode(
         metadata={
             IDENTITY: _identity(info, selection, success_at, max_calls),
             SANDBOXED: sandbox if agent is not None else None,
+            AGENT_MODEL: _described(agent_model, agent_model_settings),
         },
     )
 
@@ -88,6 +97,10 @@ def _identity(info: EnvironmentInfo, selection: Selection, success_at: float, ma
         "source": info.source_fingerprint,
         "limits": _limits(info),
     }
+
+
+def _described(agent_model: str | None, settings: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return dict(AgentModel.of(agent_model, settings or {}).description) if agent_model is not None else None
 
 
 def _limits(info: EnvironmentInfo) -> dict[str, Any] | None:

@@ -1,0 +1,113 @@
+"""What an episode costs when an agent plays it, for `python -m envport_bridges.trl.bench agents`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from envport_bridges.agents.model.desk import DeskFigures
+
+__all__ = ["MOST_OF_A_ROLLOUT", "AgentCosts", "measure_agents"]
+
+MOST_OF_A_ROLLOUT = 4.0
+"""Target: time of an episode that a resident agent plays, by that of one of `spec.rollout_func`."""
+
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class AgentCosts:
+    """Seconds of an episode, in rounds that each played the same episodes in each way.
+
+    Attributes:
+        episodes: How many episodes each round had; 16 of those with a process for each.
+        rounds: How many rounds there were.
+        seconds: The median of each way: `rollout_func`, `resident`, and `started` (a process for each episode).
+        ratios: The median of `resident` and `started` by `rollout_func` of the same round.
+        figures: What the policy of the resident agents was asked.
+    """
+
+    episodes: int
+    rounds: int
+    seconds: dict[str, float]
+    ratios: dict[str, float]
+    figures: DeskFigures
+
+    @property
+    def tokenized_differently(self) -> float:
+        """Share of the requests that extend an earlier one whose context tokenizing them again would have changed."""
+        return self.figures.tokenized_differently / max(1, self.figures.extended)
+
+
+def measure_agents(example: Path, rounds: int = 3, episodes: int = 64, warm_up: int | None = None) -> AgentCosts:
+    """Play episodes of the example's game in turns: by `rollout_func`, and by its agent.
+
+    Args:
+        example: The folder of the example.
+        rounds: How many rounds to play.
+        episodes: How many episodes a round has in each way.
+        warm_up: Episodes of the policy's warm-up; as many as in the example if not given.
+    """
+    sys.path.insert(0, str(example))
+    train: Any = importlib.import_module("train")
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["--groups", str(episodes // 8), "--group-size", "8", "--batches", "1", "--output", folder]
+        options = train.parse([*words, "--warm-up", str(warm_up)] if warm_up else words)
+        return _played(train, options, rounds)
+
+
+def _played(train: Any, options: Any, rounds: int) -> AgentCosts:
+    import torch
+    from transformers import PrinterCallback, set_seed
+
+    torch.set_num_threads(1)  # As the example does.
+    set_seed(0)
+    spec = train.spec_of(options, 0)
+    model, tokenizer = train.policy(spec, 0, options, options.output)
+    command = f"{{python}} {train.HERE / options.agent}"
+    agent: dict[str, Any] = {"at_once": _AT_ONCE, "deadline": 120}
+    ways: dict[str, Any] = {
+        "rollout_func": spec.rollout_func,
+        "resident": spec.agent_rollout_func(f"{command} --resident", resident=True, **agent),
+        "started": spec.agent_rollout_func(command, **agent),
+    }
+    trainer: Any = train.GRPOTrainer(
+        model=model,
+        args=train.settings(options, 0, options.output),
+        processing_class=tokenizer,
+        train_dataset=spec.rollout_dataset,
+        rollout_func=spec.rollout_func,
+        reward_funcs=spec.reward_funcs,
+    )
+    trainer.remove_callback(PrinterCallback)
+    prompts = [prompt for prompt in spec.rollout_dataset["prompt"] for _ in range(options.group_size)]
+    # A program that is started for each episode takes seconds.
+    sizes = {way: len(prompts) if way != "started" else 2 * _AT_ONCE for way in ways}
+    for way, play in ways.items():
+        play(prompts[: sizes[way]], trainer)  # Connections, gateways and processes are there afterwards.
+    taken = [{way: _seconds(play, prompts[: sizes[way]], trainer) for way, play in ways.items()} for _ in range(rounds)]
+    comparing = spec.agent_rollout_func(f"{command} --resident", resident=True, compare_tokenizing=True, **agent)
+    comparing(prompts, trainer)
+    for play in (ways["resident"], comparing):
+        play.close()
+    by_rollout = {way: [one[way] / one["rollout_func"] for one in taken] for way in ("resident", "started")}
+    return AgentCosts(
+        len(prompts),
+        rounds,
+        {way: median(one[way] for one in taken) for way in ways},
+        {way: median(ratios) for way, ratios in by_rollout.items()},
+        comparing.figures,
+    )
+
+
+def _seconds(play: Any, prompts: list[Any], trainer: Any) -> float:
+    """Seconds of an episode."""
+    began = time.perf_counter()
+    play(prompts, trainer)
+    return (time.perf_counter() - began) / len(prompts)
