@@ -156,7 +156,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(folder: Path, tmp_path: Pa
     make_model(tokenizer).config.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     assert "there is no folder ./nowhere" in refusal("./nowhere")
-    assert "temperature is -1" in refusal("./nowhere", "--temperature", "-1")
+    assert "top_p is 0.0; it has to be above 0" in refusal(str(folder), "--top-p", "0")
     assert "the model's chat template cannot be used with tools" in refusal(str(tmp_path))
     assert "cannot be used: no answer from http://127.0.0.1:9" in refusal(str(folder), "--vllm", "http://127.0.0.1:9")
     # Nothing was loaded for these.
