@@ -1,20 +1,15 @@
-"""The same agent as `agent.py`, written with Pydantic AI, and nothing of envport's.
-
-python pydantic_agent.py                plays the episode that its environment variables name
-python pydantic_agent.py --resident     plays one mission after another, as its standard input names them
-"""
+"""The agent of `agent.py`, written with Pydantic AI: its loop, its words for mistakes, and nothing of envport's."""
 
 import asyncio
 import json
 import os
 import sys
+from pathlib import Path
 
 from pydantic_ai import Agent, UsageLimits
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
-
-MOST_TURNS = UsageLimits(request_limit=8)
 
 
 async def play(mission):
@@ -22,29 +17,20 @@ async def play(mission):
     episode = MCPToolset(mission["mcp_url"], headers={"Authorization": f"Bearer {mission['mcp_token']}"})
     agent = Agent(OpenAIChatModel("policy", provider=provider), toolsets=[episode])
     async with agent:
-        await agent.run(mission["prompt"], usage_limits=MOST_TURNS)
+        await agent.run(mission["prompt"], usage_limits=UsageLimits(request_limit=8))
 
 
-def main():
-    if "--resident" in sys.argv:
-        for line in sys.stdin:
-            mission = json.loads(line)
-            answer = {"done": mission["id"]}
-            try:
-                asyncio.run(play(mission))
-            except Exception as error:
-                answer["error"] = f"{type(error).__name__}: {error}"
-            print(json.dumps(answer), flush=True)
-    else:
-        with open(os.environ["ENVPORT_PROMPT_FILE"]) as file:
-            prompt = file.read()
-        names = {
-            "mcp_url": "ENVPORT_MCP_URL",
-            "mcp_token": "ENVPORT_TOKEN",
-            "model_url": "OPENAI_BASE_URL",
-            "model_token": "OPENAI_API_KEY",
-        }
-        asyncio.run(play({"prompt": prompt} | {key: os.environ[name] for key, name in names.items()}))
-
-
-main()
+if "--resident" in sys.argv:  # One mission after another, as standard input names them.
+    for line in sys.stdin:
+        mission = json.loads(line)
+        answer = {"done": mission["id"]}
+        try:
+            asyncio.run(play(mission))
+        except Exception as error:  # Pydantic AI gives up on a model that makes too many mistakes.
+            answer["error"] = str(error)
+        print(json.dumps(answer), flush=True)
+else:  # The mission is in the environment's variables.
+    names = {"mcp_url": "ENVPORT_MCP_URL", "mcp_token": "ENVPORT_TOKEN"}
+    names |= {"model_url": "OPENAI_BASE_URL", "model_token": "OPENAI_API_KEY"}
+    prompt = Path(os.environ["ENVPORT_PROMPT_FILE"]).read_text()
+    asyncio.run(play({"prompt": prompt} | {key: os.environ[name] for key, name in names.items()}))
