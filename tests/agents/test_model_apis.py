@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import anthropic
@@ -24,9 +24,25 @@ Turn = tuple[str, str | None, list[tuple[str, str, Any]], str | None, tuple[int,
 """The id of an answer, its text, its calls, why it ended, its usage, and what is sent back of it."""
 
 
+CLIENTS: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """What is asked with is closed: connections that are left open are told of by whatever test comes next."""
+    yield
+    while CLIENTS:
+        CLIENTS.pop().close()
+
+
+def sdk_of(client: type[Any], url: str, token: str) -> Any:
+    CLIENTS.append(client(base_url=url, api_key=token, max_retries=0, timeout=patient(10)))
+    return CLIENTS[-1]
+
+
 class Chat:
     def __init__(self, endpoint: ModelEndpoint, token: str):
-        self.sdk = openai.OpenAI(base_url=endpoint.openai_url, api_key=token, max_retries=0, timeout=patient(10))
+        self.sdk = sdk_of(openai.OpenAI, endpoint.openai_url, token)
         self.history: list[Any] = [{"role": "developer", "content": "Play."}]
 
     def ask(self, *, stream: bool, **settings: Any) -> Turn:
@@ -55,9 +71,7 @@ class Chat:
 
 class Messages(Chat):
     def __init__(self, endpoint: ModelEndpoint, token: str):
-        self.sdk = anthropic.Anthropic(
-            base_url=endpoint.anthropic_url, api_key=token, max_retries=0, timeout=patient(10)
-        )
+        self.sdk = sdk_of(anthropic.Anthropic, endpoint.anthropic_url, token)
         self.history = []
 
     def ask(self, *, stream: bool, **settings: Any) -> Turn:

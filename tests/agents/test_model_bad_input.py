@@ -210,15 +210,17 @@ def test_a_refusal_by_the_model_is_told_in_words_that_clients_know(serve: Serve)
 
     endpoint, _ = serve(full)
     session = endpoint.open_session(max_calls=9)
-    with pytest.raises(openai.BadRequestError) as chat:
-        openai.OpenAI(base_url=endpoint.openai_url, api_key=session.token).chat.completions.create(
-            model="mine", messages=SAID
-        )
+    with (
+        openai.OpenAI(base_url=endpoint.openai_url, api_key=session.token) as client,
+        pytest.raises(openai.BadRequestError) as chat,
+    ):
+        client.chat.completions.create(model="mine", messages=SAID)
     assert chat.value.code == "context_length_exceeded"
-    with pytest.raises(anthropic.BadRequestError, match="prompt is too long: 1030 tokens"):
-        anthropic.Anthropic(base_url=endpoint.anthropic_url, api_key=session.token).messages.create(
-            model="mine", max_tokens=9, messages=SAID
-        )
+    with (
+        anthropic.Anthropic(base_url=endpoint.anthropic_url, api_key=session.token) as client,
+        pytest.raises(anthropic.BadRequestError, match="prompt is too long: 1030 tokens"),
+    ):
+        client.messages.create(model="mine", max_tokens=9, messages=SAID)
     assert (session.refused, session.turns) == ({"context_length_exceeded": 2}, 0)
 
 

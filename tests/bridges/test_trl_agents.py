@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_training import assert_trained_as_sampled, guess, train
 from patience import patient
 from test_trl_training import DONE, guess_up_to, logged
-from tiny_model import calls, config, make_model, make_tokenizer, scripted
-from trl import GRPOTrainer
+from tiny_model import calls
 
 from envport.errors import ConfigurationError, InvalidAccess
 from envport_bridges.agents.gateways.hosted import Hosted
 from envport_bridges.trl import AgentGRPOTrainer, EnvironmentSpec
 
 PLAYER = Path(__file__).parents[1] / "support" / "small_player.py"
-SEEN = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def hosted() -> Iterator[Hosted]:
-    """One gateway for all tests: each rollout function of its own would start one."""
-    with pytest.MonkeyPatch.context() as patch:
-        found = Hosted.start("mirror:Guess")
-        patch.setenv("GUESS_URL", f"{found.url}/environments/{found.name}")
-        patch.setenv("GUESS_TOKEN", found.token)
-        yield found
-        found.stop()
-
-
-def guess(*indices: int) -> EnvironmentSpec:
-    return EnvironmentSpec(os.environ["GUESS_URL"], indices=indices or (1, 2), token=os.environ["GUESS_TOKEN"])
 
 
 def command(modes: str, folder: Path | None = None) -> str:
@@ -51,73 +33,6 @@ def still_running() -> list[int]:
             if str(PLAYER).encode() in path.read_bytes():
                 found.append(int(path.parent.name))
     return found
-
-
-def watched(trainer_class: type[Any]) -> type[Any]:
-    """A trainer that keeps what was sampled, and what it makes a loss of."""
-
-    class Watched(trainer_class):
-        def _generate_single_turn(self, prompt_ids: Any, *args: Any, **options: Any) -> Any:
-            ids, logprobs = super()._generate_single_turn(prompt_ids, *args, **options)
-            room = self.generation_config.max_new_tokens
-            self.sampled = [*getattr(self, "sampled", []), *zip(map(tuple, prompt_ids), map(tuple, ids), strict=True)]
-            return [one[:room] for one in ids], logprobs
-
-        def _compute_loss(self, model: Any, inputs: Any) -> Any:
-            self.trained = [*getattr(self, "trained", []), *rows_of(inputs)]
-            return super()._compute_loss(model, inputs)
-
-    return Watched
-
-
-def rows_of(inputs: dict[str, Any]) -> list[tuple[list[int], list[int], list[int], float]]:
-    rows = []
-    for prompt, shown, completion, real, mask, advantage in zip(*(inputs[key] for key in SEEN), strict=True):
-        real = real.bool()
-        rows.append((prompt[shown.bool()].tolist(), completion[real].tolist(), mask[real].tolist(), float(advantage)))
-    return rows
-
-
-def assert_trained_as_sampled(trainer: Any) -> int:
-    """Every run of trained tokens was sampled after exactly what stands before it; returns how many there are."""
-    runs = 0
-    for prompt, completion, mask, _ in trainer.trained:
-        place = 0
-        while place < len(mask):
-            end = place
-            while end < len(mask) and mask[end] == mask[place]:
-                end += 1
-            if mask[place]:
-                context, ids = tuple(prompt + completion[:place]), tuple(completion[place:end])
-                found = [one for before, one in trainer.sampled if before == context]
-                assert any(one[: len(ids)] == ids for one in found), (context[-20:], ids)
-                runs += 1
-            place = end
-    return runs
-
-
-def train(
-    tmp_path: Path,
-    words: str,
-    trainer_class: type[Any] = GRPOTrainer,
-    script: Any = None,
-    agent: dict[str, Any] | None = None,
-    **options: Any,
-) -> Any:
-    spec = options.pop("spec", None) or guess()
-    tokenizer = make_tokenizer()
-    reward_funcs = options.pop("reward_funcs", spec.reward_funcs)
-    agent = {"sandbox": False, "deadline": patient(20), **(agent or {})}
-    trainer = watched(scripted(trainer_class, script or guess_up_to(3)))(
-        model=make_model(tokenizer),
-        args=config(tmp_path, **options),
-        processing_class=tokenizer,
-        train_dataset=spec.rollout_dataset,
-        rollout_func=spec.agent_rollout_func(words, **agent),
-        reward_funcs=reward_funcs,
-    )
-    trainer.train()
-    return trainer
 
 
 def test_an_agent_is_trained_by_the_stock_trainer(tmp_path: Path):

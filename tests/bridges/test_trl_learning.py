@@ -143,6 +143,22 @@ def test_killed_episodes_are_left_out_and_the_run_goes_on(
     assert 5 <= int(lost[1]) <= 40
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("options", [["--episodes", "0"], pytest.param(["--episodes", "4"], marks=pytest.mark.slow)])
+def test_an_agent_is_trained_and_evaluated_in_short(
+    script: Callable[[str], Any], options: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    """Too short to learn anything; but every step is there."""
+    short = ["--batches", "1", "--groups", "1", "--group-size", "4", "--at-once", "2", "--warm-up", "16"]
+    short += ["--evaluation", "4", "--threshold", "0", "--output", str(tmp_path)]
+    (result,) = script("grpo_agent").main([*short, *options])
+    assert (len(result.curve), result.episodes, result.lost) == (1, 4, 0)
+    said = capfd.readouterr().out
+    assert "1 of 1 seeds reached 0.00" in said
+    assert ("`envport eval` of the same agent" in said) == (options != ["--episodes", "0"])
+    assert (tmp_path / "seed-0" / "policy" / "model.safetensors").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_tiny_model_learns_two_environments_at_once(tmp_path: Path):

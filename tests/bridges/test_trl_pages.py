@@ -16,6 +16,7 @@ from envport_bridges.trl import EnvironmentSpec
 PAGE = "bridges/envport_bridges/trl/README.md"
 SHOWN = "http://127.0.0.1:8000"
 MODEL = "Qwen/Qwen3-1.7B"
+PLAYER = Path(__file__).parents[1] / "support" / "small_player.py"
 
 
 @pytest.fixture
@@ -27,24 +28,39 @@ def tiny(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_front_page_s_program_trains(gateway_url: str, tiny: Path, tmp_path: Path):
-    source = block("README.md", "from trl import GRPOConfig, GRPOTrainer")
+def trained(page: str, told: dict[str, str], folder: Path) -> Any:
+    """Run the program of a page that trains, with a short configuration; returns its trainer."""
+    source = block(page, "from trl import GRPOConfig, GRPOTrainer")
     small = (
-        f"GRPOConfig(output_dir={str(tmp_path)!r}, per_device_train_batch_size=4, num_generations=4, max_steps=1, "
-        "max_completion_length=16, save_strategy='no', report_to='none', use_cpu=True, bf16=False, "
+        f"GRPOConfig(output_dir={str(folder)!r}, per_device_train_batch_size=4, num_generations=4, max_steps=1, "
+        "save_strategy='no', report_to='none', use_cpu=True, bf16=False, "
         "gradient_checkpointing=False, disable_tqdm=True, logging_steps=1, "
     )
-    for told, ours in (
-        (f"{SHOWN}/environments/catch", f"{gateway_url}/environments/guess"),
-        (MODEL, str(tiny)),
-        ("GRPOConfig(", small),
-    ):
-        assert told in source
-        source = source.replace(told, ours)
+    for shown, ours in (told | {"GRPOConfig(": small}).items():
+        assert shown in source
+        source = source.replace(shown, ours)
     program: dict[str, Any] = {}
-    exec(compile(source, "README.md", "exec"), program)
-    logged = program["trainer"].state.log_history
+    exec(compile(source, page, "exec"), program)
+    trainer = program["trainer"]
+    logged = trainer.state.log_history
     assert [entry["envport/lost_episodes"] for entry in logged if "envport/lost_episodes" in entry] == [0.0]
+    return trainer
+
+
+def test_the_front_page_s_program_trains(gateway_url: str, tiny: Path, tmp_path: Path):
+    told = {f"{SHOWN}/environments/catch": f"{gateway_url}/environments/guess", MODEL: str(tiny)}
+    trained("README.md", told | {"iterations=12": "iterations=12, max_completion_length=16"}, tmp_path)
+
+
+def test_the_agents_page_s_program_trains(tiny: Path, tmp_path: Path):
+    told = {
+        MODEL: str(tiny),
+        "max_completion_length=2048": "max_completion_length=16",
+        "my_agent.py": f"{PLAYER} plain",
+        "deadline=120": "deadline=120, sandbox=False",
+    }
+    trainer = trained("bridges/envport_bridges/agents/README.md", told, tmp_path)
+    assert [entry["agent/crashed"] for entry in trainer.state.log_history if "agent/crashed" in entry] == [0.0]
 
 
 def test_the_page_s_programs_are_ones_that_trl_takes(gateway_url: str):

@@ -55,7 +55,7 @@ def pip_takes(words: list[str]) -> None:
         if word.startswith("-"):
             continue
         name, _, wanted = word.rstrip("]").partition("[")
-        if name.startswith("."):
+        if name.startswith(".") or "envport" not in name:
             continue
         assert all(extra in extras[name] for extra in wanted.split(",") if extra), word
 
