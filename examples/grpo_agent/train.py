@@ -212,7 +212,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--agent", default="agent.py", help="file of the agent, in this folder")
     parser.add_argument("--seeds", type=seeds_of, default=[0], help="such as 3, or 0-9")
     parser.add_argument("--jobs", type=int, default=2, help="seeds learned at a time")
-    parser.add_argument("--batches", type=int, default=32)
+    parser.add_argument("--batches", type=int, default=40)
     parser.add_argument("--groups", type=int, default=8, help="tasks in a batch")
     parser.add_argument("--group-size", type=int, default=8, help="episodes of each task")
     parser.add_argument("--at-once", type=int, default=8, help="agents that play at once")
