@@ -36,18 +36,18 @@ from envport_bridges.trl.listings import ENVIRONMENT_COLUMN
 from envport_bridges.trl.outage import stops_at
 from envport_bridges.trl.rows import choice_of, row_in_prompt
 from envport_bridges.trl.scoring import score_for
-from envport_bridges.trl.trainer_sampler import NEEDED_TO_SAMPLE, sampler_of
+from envport_bridges.trl.trainer_sampler import needed_to_sample, sampler_of
 
 __all__ = ["AgentRollout", "AgentSettings"]
 
 _NEEDED = (
-    *NEEDED_TO_SAMPLE,
     "_log_metric",
     "_tokenizer",
     "chat_template",
     "chat_template_kwargs",
     "eos_token_ids",
     "max_completion_length",
+    "use_vllm",
 )
 
 
@@ -185,6 +185,7 @@ class AgentRollout:
 
     def _require(self, trainer: Any) -> None:
         require_internals(trainer, _NEEDED, "train agents by rollout_func")
+        require_internals(trainer, needed_to_sample(trainer), "sample for agents")
         _require_one_process(trainer.accelerator.num_processes)
         if self.all_chains and not getattr(trainer, "trains_all_chains", False):
             raise ConfigurationError(

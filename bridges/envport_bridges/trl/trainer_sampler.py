@@ -10,10 +10,12 @@ from typing import Any
 from envport_bridges.agents.model.sampling import Sampled, SampleRequest, SamplingSettings
 from envport_bridges.agents.model.vllm_sampler import VllmSampler
 
-__all__ = ["NEEDED_TO_SAMPLE", "TrainerSampler", "sampler_of"]
+__all__ = ["TrainerSampler", "needed_to_sample", "sampler_of"]
 
-NEEDED_TO_SAMPLE = ("_generate_single_turn", "generation_config", "use_vllm")
-"""The internals of a trainer that this module leans on."""
+
+def needed_to_sample(trainer: Any) -> tuple[str, ...]:
+    """The internals of a trainer that this module leans on."""
+    return "_generate_single_turn", "vllm_generation" if trainer.use_vllm else "generation_config"
 
 
 class TrainerSampler:
