@@ -16,7 +16,7 @@ import openai
 import pytest
 import torch
 from command_line import SECONDS, command, environment, envport_here
-from tiny_model import make_model, make_tokenizer
+from tiny_model import make_model, make_tokenizer, save_model
 from vllm_wire import MOST_IDS, vllm_wire
 
 from envport_bridges.model_serving.loading import ServedModel
@@ -31,9 +31,7 @@ MESSAGES = [{"role": "user", "content": "Guess. <|im_end|> is only text."}]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("models") / "step_20"
-    tokenizer = make_tokenizer()
-    make_model(tokenizer).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save_model(folder)
     return folder
 
 

@@ -76,6 +76,13 @@ def make_model(tokenizer: PreTrainedTokenizerFast, hidden: int = 16) -> Qwen3For
     return Qwen3ForCausalLM(config)
 
 
+def save_model(folder: Path) -> None:
+    """Save an untrained model, as a trainer saves a checkpoint."""
+    tokenizer = make_tokenizer()
+    make_model(tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 def config(tmp_path: Path, config_class: type[GRPOConfig] = GRPOConfig, **options: Any) -> GRPOConfig:
     """Settings for a run of a few seconds."""
     defaults: dict[str, Any] = {

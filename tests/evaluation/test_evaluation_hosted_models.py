@@ -21,11 +21,9 @@ AGENT = f"{{python}} {Path(__file__).parents[2] / 'examples' / 'grpo_agent' / 'a
 
 @pytest.mark.timeout(600)
 def test_a_saved_model_is_served_for_an_evaluation_and_stopped_after(tmp_path: Path):
-    from tiny_model import make_model, make_tokenizer
+    from tiny_model import save_model
 
-    tokenizer = make_tokenizer()
-    make_model(tokenizer).save_pretrained("step_20")
-    tokenizer.save_pretrained("step_20")
+    save_model(Path("step_20"))
     words = ["catch?rows=3", "--agent", AGENT, "--agent-model", "step_20", "-M", "max_tokens=32", "--price", "1,2"]
     (result,) = documents(*words, "--temperature", "0.5", "--num-tasks", "2", "--jobs", "2")
     assert (result["episodes"], result["infrastructure_failures"]) == (2, 0), result["lost"]
