@@ -24,6 +24,7 @@ from envport.blocks import ContentBlock, prompt_of
 
 __all__ = [
     "CALL_ID_KEY",
+    "CHANNEL_LINES",
     "MAX_BODY",
     "Choice",
     "ChosenTask",
@@ -57,6 +58,9 @@ MAX_BODY = 4 * 2**20
 
 CALL_ID_KEY = "envport/call_id"
 """Key in `_meta` for the id of a tool call. A call with an id is played once, even if it is sent twice."""
+
+CHANNEL_LINES = "envport.lines"
+"""The WebSocket subprotocol of the rollout channel with any number of JSON-RPC messages in a message, one a line."""
 
 Status = Literal["opening", "running", "scoring", "terminated", "truncated", "closed", "expired", "failed"]
 """The status of an episode. `terminated` and `truncated` have Gymnasium's meanings.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +19,13 @@ class FrameCutter:
         port: Port of the gateway.
         cuts: At which frames the connection is cut, counted over all connections and both directions, and whether the
             frame goes through before.
+        lines: Whether clients may ask for the subprotocol in which a message holds several requests.
     """
 
-    def __init__(self, port: int, cuts: dict[int, bool]):
+    def __init__(self, port: int, cuts: dict[int, bool], *, lines: bool = True):
         self._port = port
         self._cuts = cuts
+        self._lines = lines
         self.frames = 0
         self.cut = 0
         self.url = ""
@@ -40,6 +43,8 @@ class FrameCutter:
         theirs, ours = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             request = await reader.readuntil(b"\r\n\r\n")
+            if not self._lines:
+                request = re.sub(rb"(?i)sec-websocket-protocol: .*\r\n", b"", request)
             ours.write(request)
             if b"upgrade: websocket" in request.lower():
                 writer.write(await theirs.readuntil(b"\r\n\r\n"))
@@ -83,8 +88,8 @@ async def _bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 @contextmanager
-def frame_cutter(port: int, cuts: dict[int, bool]) -> Iterator[FrameCutter]:
-    cutter, started = FrameCutter(port, cuts), threading.Event()
+def frame_cutter(port: int, cuts: dict[int, bool], *, lines: bool = True) -> Iterator[FrameCutter]:
+    cutter, started = FrameCutter(port, cuts, lines=lines), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(cutter.serve(started)))
     thread.start()
     try:

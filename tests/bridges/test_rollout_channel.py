@@ -24,8 +24,6 @@ from envport_bridges.rollouts import AsyncRollout, AsyncRollouts, Rollouts, Roll
 from envport_bridges.rollouts.over_channel import OverChannel
 from envport_bridges.rollouts.over_http import OverHttp
 
-EPISODES, CALLS = 20, 30
-
 
 def way_of(rollouts: Any) -> Any:
     return rollouts._connection.source._way
@@ -35,33 +33,37 @@ def text(reply: Any) -> str:
     return "".join(block["text"] for block in reply.content)
 
 
-async def play(url: str) -> tuple[list[list[str]], list[float | None], list[str]]:
+async def play(url: str, episodes: int, calls: int) -> tuple[list[list[str]], list[float | None], list[str]]:
     """What the calls of some episodes answered, their rewards, and their handles."""
     rollouts = await AsyncRollouts.connect(RolloutTarget(url, patience=patient(30.0)))
 
     async def one(seed: int) -> tuple[AsyncRollout, list[str]]:
         rollout = await rollouts.open(seed=seed)
-        return rollout, [text(await rollout.call("count", {})) for _ in range(CALLS)]
+        return rollout, [text(await rollout.call("count", {})) for _ in range(calls)]
 
-    played = await asyncio.gather(*map(one, range(EPISODES)))
+    played = await asyncio.gather(*map(one, range(episodes)))
     rewards = [await rollout.finish() for rollout, _ in played]
     return [said for _, said in played], rewards, [rollout._player.episode.episode_id for rollout, _ in played]
 
 
-async def test_a_socket_that_is_cut_at_a_hundred_frames_plays_what_an_uncut_one_does():
+# In lines, the calls of all episodes are one frame. Without, each episode needs about 2 * (calls + 2).
+@pytest.mark.parametrize(("lines", "episodes", "calls"), [(True, 5, 120), (False, 20, 30)])
+async def test_a_socket_that_is_cut_at_a_hundred_frames_plays_what_an_uncut_one_does(
+    lines: bool, episodes: int, calls: int
+):
     spec = load("counter")
     draw = random.Random(4)
-    # Each episode needs about 2 * (CALLS + 2) frames.
-    cuts = {frame: draw.random() < 0.5 for frame in draw.sample(range(5, 2 * EPISODES * CALLS), 100)}
+    most = 2 * calls if lines else 2 * calls * episodes
+    cuts = {frame: draw.random() < 0.5 for frame in draw.sample(range(5, most), 100)}
     with running(spec) as served:
-        uncut, rewards, _ = await play(f"{served.url}/environments/counter")
-        with frame_cutter(served.port, cuts) as proxy:
-            played, rewards_then, handles = await play(f"{proxy.url}/environments/counter")
+        uncut, rewards, _ = await play(f"{served.url}/environments/counter", episodes, calls)
+        with frame_cutter(served.port, cuts, lines=lines) as proxy:
+            played, rewards_then, handles = await play(f"{proxy.url}/environments/counter", episodes, calls)
             assert proxy.cut > 90
-        assert played == uncut == [[str(number + 1) for number in range(CALLS)]] * EPISODES
+        assert played == uncut == [[str(number + 1) for number in range(calls)]] * episodes
         assert rewards_then == rewards
         with Client(served.url) as control:
-            assert [control.episode(handle).steps for handle in handles] == [CALLS] * EPISODES
+            assert [control.episode(handle).steps for handle in handles] == [calls] * episodes
         # The ones that were opened again, under the same name, are not there twice.
         async with asyncio.timeout(patient(20)):
             # A finished episode frees its place a moment after its reward is known.

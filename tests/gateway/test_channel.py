@@ -18,6 +18,7 @@ from harness import RunningGateway, running
 from patience import patient
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
 
 from envport import AsyncClient
 from envport.access import Access, Principal, Scope
@@ -79,10 +80,11 @@ def calling(handle: str, tool: str, arguments: Any = None, **meta: Any) -> dict[
 
 
 @asynccontextmanager
-async def line(gateway: RunningGateway, token: str | None = TRAINER) -> AsyncIterator[Line]:
+async def line(gateway: RunningGateway, token: str | None = TRAINER, *subprotocols: str) -> AsyncIterator[Line]:
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
     url = f"ws://127.0.0.1:{gateway.port}/rollouts"
-    async with connect(url, additional_headers=headers, open_timeout=patient(20)) as socket:
+    protocols = [Subprotocol(name) for name in subprotocols] or None
+    async with connect(url, additional_headers=headers, subprotocols=protocols, open_timeout=patient(20)) as socket:
         yield Line(socket)
 
 
@@ -155,6 +157,56 @@ async def test_what_is_wrong_with_a_call_is_said_as_over_mcp(guarded: RunningGat
         assert counted["content"][0]["text"] == "1"
         half = await trainer.call(handle, "count", {"\ud800": "\ud800"})
         assert half["isError"]
+
+
+def request(number: int, handle: str, tool: str = "count") -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": calling(handle, tool)})
+
+
+@pytest.mark.parametrize("text", [True, False])
+async def test_in_lines_a_message_holds_any_number_of_requests(guarded: RunningGateway, text: bool):
+    async with line(guarded, TRAINER, "other", "envport.lines") as trainer:
+        assert trainer.socket.subprotocol == "envport.lines"
+        handles = [await trainer.open("counter", seed=seed) for seed in range(3)]
+        lines = [request(number, handle) for number, handle in enumerate(handles * 40)]
+        # What is wrong with one line says nothing against the others; an empty one is none.
+        message = "\n".join(["nonsense", *lines[:60], "", *lines[60:]]) + "\n"
+        await trainer.socket.send(message if text else message.encode())
+        answers: dict[Any, Any] = {}
+        messages = 0
+        while len(answers) < 121:
+            async with asyncio.timeout(patient(20)):
+                received = await trainer.socket.recv()
+            assert isinstance(received, str) is text
+            answers |= {(answer := json.loads(one))["id"]: answer for one in received.splitlines()}
+            messages += 1
+        assert messages < 60
+    assert answers.pop(None)["error"]["code"] == -32700
+    said = [answers[number]["result"]["content"][0]["text"] for number in range(120)]
+    assert said == [str(number // 3 + 1) for number in range(120)]
+
+
+async def test_in_lines_an_answer_does_not_wait_for_a_call_that_hangs():
+    Gate.rearm()
+    with running(GATE, load("counter")) as gateway:
+        async with line(gateway, None, "envport.lines") as trainer:
+            gate, counter = await trainer.open("gate"), await trainer.open("counter")
+            await trainer.socket.send("\n".join([request(1, counter), request(2, gate, "wait"), request(3, counter)]))
+            said: list[int] = []
+            while len(said) < 2:
+                async with asyncio.timeout(patient(20)):
+                    said += [json.loads(one)["id"] for one in str(await trainer.socket.recv()).splitlines()]
+            assert said == [1, 3]
+            Gate.opened.set()
+            assert (await trainer.receive())["id"] == 2
+
+
+async def test_without_lines_a_message_is_one_request(guarded: RunningGateway):
+    async with line(guarded) as trainer:
+        assert trainer.socket.subprotocol is None
+        handle = await trainer.open("counter")
+        await trainer.socket.send(f"{request(1, handle)}\n{request(2, handle)}")
+        assert (await trainer.receive())["error"]["code"] == -32700
 
 
 async def test_a_call_that_is_sent_again_is_played_once(guarded: RunningGateway):

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any, cast
@@ -17,6 +16,7 @@ from pydantic_core import to_json
 from starlette.types import Message, Receive, Send
 
 from envport.access import Principal
+from envport.channel.answers import ChannelAnswers
 from envport.channel.messages import BROKEN, ChannelRequest, Malformed, answered, refused, unknown_method
 from envport.channel.openings import NamedOpenings
 from envport.episodes import (
@@ -30,7 +30,7 @@ from envport.episodes import (
     while_connected,
 )
 from envport.errors import CallerLeft, EnvportError, InvalidRequest, PermissionDenied, UnknownTool
-from envport.types import EpisodeInfo, LegalCalls
+from envport.types import CHANNEL_LINES, EpisodeInfo, LegalCalls
 
 __all__ = ["ChannelConnection"]
 
@@ -42,7 +42,6 @@ _IN_A_ROW = 64
 _LONGEST_NAME = 200
 _POLICY_VIOLATION = 1008
 
-SendAnswer = Callable[[bytes], Awaitable[None]]
 Method = Callable[["ChannelConnection", dict[str, Any]], Awaitable[bytes]]
 
 
@@ -56,6 +55,7 @@ class ChannelConnection:
         openings: Opens episodes that have names.
         principal: Who is connected.
         admitted: Whether the token is still valid.
+        lines: Whether a message may hold several requests or answers, one a line.
         receive: The ASGI receive channel of the WebSocket.
         send: The ASGI send channel.
     """
@@ -68,6 +68,8 @@ class ChannelConnection:
         admitted: Callable[[], bool],
         receive: Receive,
         send: Send,
+        *,
+        lines: bool,
     ):
         self._table = table
         self._openings = openings
@@ -75,6 +77,8 @@ class ChannelConnection:
         self._admitted = admitted
         self._receive = receive
         self._send = send
+        self._lines = lines
+        self._answers = ChannelAnswers(send, lines=lines)
         # Requests of each episode that have a task of their own, which a call that is made at once must not overtake.
         self._running: Counter[str] = Counter()
         self._places = anyio.Semaphore(_MOST_AT_ONCE, fast_acquire=True)
@@ -83,47 +87,58 @@ class ChannelConnection:
     async def serve(self) -> None:
         """Serve until the client leaves. Calls that have begun are finished and recorded."""
         await self._receive()
-        await self._send({"type": "websocket.accept"})
+        await self._send({"type": "websocket.accept", "subprotocol": CHANNEL_LINES if self._lines else None})
         async with anyio.create_task_group() as tasks:
             try:
-                for number in count(1):
-                    if (message := await self._receive())["type"] == "websocket.disconnect":
-                        break
-                    # Messages that are there already are read without a turn of the event loop, which others need.
-                    if number % _IN_A_ROW == 0:
-                        await asyncio.sleep(0)
+                number = count(1)
+                while (message := await self._receive())["type"] != "websocket.disconnect":
                     if not self._admitted():
                         await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION})
                         break
-                    await self._take(message, tasks)
+                    for request in self._requests(message):
+                        # What is there already is read without a turn of the event loop, which others need.
+                        if next(number) % _IN_A_ROW == 0:
+                            await asyncio.sleep(0)
+                        await self._take(request, tasks)
+                    await self._answers.flush()
             finally:
                 self._left.set()
                 tasks.cancel_scope.cancel()
 
-    async def _take(self, message: Message, tasks: TaskGroup) -> None:
-        data = message.get("bytes")
-        answer = self._answer if data is not None else self._answer_text
+    def _requests(self, message: Message) -> list[bytes] | list[str]:
+        """The requests in a message, as JSON."""
+        data: bytes | None = message.get("bytes")
+        if data is not None:
+            return [line for line in data.split(b"\n") if line] if self._lines else [data]
+        text: str = message["text"]
+        return [line for line in text.split("\n") if line] if self._lines else [text]
+
+    async def _take(self, data: bytes | str, tasks: TaskGroup) -> None:
+        text = type(data) is str
         try:
-            request = ChannelRequest.read(data if data is not None else message["text"])
+            request = ChannelRequest.read(data)
         except Malformed as malformed:
-            await answer(malformed.answer)
+            await self._answers.add(malformed.answer, text=text)
             return
         if request is None:
             return
         handle = _handle_of(request)
         found = self._idle(request.method, handle)
         if found is not None or self._opens_at_once(request):
-            await answer(await self._carried_out(request, found))
+            await self._answers.add(await self._carried_out(request, found), text=text)
             return
+        if not self._places.value:
+            await self._answers.flush()
         await self._places.acquire()
         self._running[handle] += 1
-        tasks.start_soon(self._carry_out, request, handle, answer)
+        tasks.start_soon(self._carry_out, request, handle, text)
 
-    async def _carry_out(
-        self, request: ChannelRequest, handle: str, answer: Callable[[bytes], Awaitable[None]]
-    ) -> None:
+    async def _carry_out(self, request: ChannelRequest, handle: str, text: bool) -> None:
         try:
-            await answer(await while_connected(self._disconnected, partial(self._carried_out, request)))
+            await self._answers.add(
+                await while_connected(self._disconnected, partial(self._carried_out, request)), text=text
+            )
+            await self._answers.flush()
         except CallerLeft:
             return
         finally:
@@ -150,17 +165,6 @@ class ChannelConnection:
         except Exception:
             logger.exception("%s on the rollout channel broke", request.method)
             return refused(request.id, BROKEN)
-
-    async def _answer(self, body: bytes) -> None:
-        await self._tell({"type": "websocket.send", "bytes": body})
-
-    async def _answer_text(self, body: bytes) -> None:
-        await self._tell({"type": "websocket.send", "text": body.decode()})
-
-    async def _tell(self, message: Message) -> None:
-        # The client may leave while it is answered, and asks again when it is back.
-        with suppress(OSError):
-            await self._send(message)
 
     async def _disconnected(self) -> Mapping[str, Any]:
         await self._left.wait()

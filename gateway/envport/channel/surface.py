@@ -13,6 +13,7 @@ from envport.channel.connection import ChannelConnection
 from envport.channel.openings import NamedOpenings
 from envport.episodes import EpisodeTable
 from envport.errors import Unauthenticated
+from envport.types import CHANNEL_LINES
 
 __all__ = ["CHANNEL_PATH", "ChannelSurface"]
 
@@ -77,4 +78,6 @@ class ChannelSurface:
             except Unauthenticated:
                 return False
 
-        await ChannelConnection(self._table, self._openings, principal, admitted, receive, send).serve()
+        lines = CHANNEL_LINES in scope.get("subprotocols", ())
+        connection = ChannelConnection(self._table, self._openings, principal, admitted, receive, send, lines=lines)
+        await connection.serve()

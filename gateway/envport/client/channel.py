@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from socket import SOCK_STREAM
 from socket import socket as Socket
 from typing import Any, cast
@@ -15,10 +15,12 @@ from pydantic_core import from_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
 from websockets.frames import Frame, Opcode
+from websockets.protocol import State
+from websockets.typing import Subprotocol
 
 from envport.client.certificates import trusted
 from envport.errors import EnvportError, GatewayUnreachable, InvalidArguments, error_from_code
-from envport.types import MAX_BODY
+from envport.types import CHANNEL_LINES, MAX_BODY
 
 __all__ = ["Channel", "ChannelMissing"]
 
@@ -34,6 +36,7 @@ _MESSAGE = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}'
 # The frame around the parameters is small.
 _LARGEST = MAX_BODY - 1024
 _MUCH = 2**16
+_LARGE = 2**18
 _WHOLE = frozenset({Opcode.BINARY, Opcode.TEXT})
 _AWAY = frozenset({502, 503, 504})
 
@@ -43,18 +46,43 @@ class ChannelMissing(Exception):
 
 
 class _Line(ClientConnection):
-    """A WebSocket that hands over each message as it comes. A task that waits for messages costs much of a call.
+    """A WebSocket that hands over each message as it comes, and sends without waiting.
 
-    Fragments, and what comes before `taken` is set, are received as usual.
+    A task that waits for messages costs much of a call, and so does one that sends each for itself. Fragments, and
+    what comes before `taken` is set, are received as usual.
     """
 
     taken: Callable[[bytes], None] | None = None
+    _outgoing: list[bytes] | None = None
 
     def process_event(self, event: Any) -> None:
         if self.taken is not None and isinstance(event, Frame) and event.fin and event.opcode in _WHOLE:
             self.taken(bytes(event.data))
         else:
             super().process_event(event)
+
+    def post(self, request: bytes) -> None:
+        """Send a request at the end of this turn of the event loop, with the others of the turn.
+
+        If the connection has closed by then, nothing is sent; whoever reads from it finds out.
+        """
+        if self._outgoing is not None:
+            self._outgoing.append(request)
+        else:
+            self._outgoing = [request]
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        requests, self._outgoing = self._outgoing, None
+        if requests is None or self.protocol.state is not State.OPEN:
+            return
+        for message in _joined(requests) if self.subprotocol is not None else requests:
+            self.protocol.send_binary(message)
+        try:
+            self.send_data()
+        except (OSError, RuntimeError) as error:
+            self.set_connection_exc(error)
+            self.transport.abort()
 
 
 class Channel:
@@ -71,7 +99,7 @@ class Channel:
     def __init__(self, gateway: str, headers: Mapping[str, str]):
         self._gateway = gateway
         self._headers = dict(headers)
-        self._socket: ClientConnection | None = None
+        self._socket: _Line | None = None
         self._reading: asyncio.Task[None] | None = None
         self._connecting = asyncio.Lock()
         self._there = False
@@ -96,16 +124,16 @@ class Channel:
                     raise
                 raise self._unreachable(missing) from None
             self._there = True
-            if isinstance(socket, _Line):
-                socket.taken = self._take
+            socket.taken = self._take
             self._reading = asyncio.create_task(self._read(socket))
 
-    async def _connected(self) -> ClientConnection:
+    async def _connected(self) -> _Line:
         address = f"ws{self._gateway.removeprefix('http')}/rollouts"
         try:
             socket = await connect(
                 address,
                 create_connection=_Line,
+                subprotocols=[Subprotocol(CHANNEL_LINES)],
                 sock=await _connected_socket(self._gateway),
                 logger=_quiet,
                 additional_headers=self._headers,
@@ -131,7 +159,7 @@ class Channel:
         except (OSError, TimeoutError, WebSocketException) as error:
             await socket.close()
             raise ChannelMissing(f"no answer to a ping: {error or type(error).__name__}") from None
-        return socket
+        return cast("_Line", socket)
 
     async def request(self, method: str, params: bytes, seconds: float | None) -> dict[str, Any]:
         """Send a request, and wait for its result.
@@ -158,10 +186,10 @@ class Channel:
         answer = self._waiting[number] = loop.create_future()
         overdue = loop.call_later(seconds, self._expire, answer, seconds) if seconds is not None else None
         try:
-            sending = socket.send(_MESSAGE % (number, method.encode("ascii"), params))
-            # A gateway that does not read holds up who sends, once much is waiting.
-            stuck = socket.transport.get_write_buffer_size() > _MUCH
-            await (asyncio.wait_for(sending, seconds) if stuck else sending)
+            if socket.transport.get_write_buffer_size() > _MUCH:
+                # The gateway does not read.
+                await asyncio.wait_for(socket.drain(), seconds)
+            socket.post(_MESSAGE % (number, method.encode("ascii"), params))
             return _result(await answer)
         except (OSError, WebSocketException) as error:
             raise self._unreachable(error) from error
@@ -191,17 +219,19 @@ class Channel:
 
     def _take(self, data: bytes) -> None:
         try:
-            message = from_json(data)
-            if message["id"] is None:
-                raise ValueError(f"the gateway could not read a message: {message}")
-            waiting = self._waiting.get(message["id"])
+            for line in data.split(b"\n"):
+                self._answered(from_json(line))
         except (ValueError, TypeError, KeyError) as error:
             socket = self._socket
             self._dropped(error)
             if socket is not None:
                 # Whoever reads from it finds out.
                 socket.transport.abort()
-            return
+
+    def _answered(self, message: Any) -> None:
+        if message["id"] is None:
+            raise ValueError(f"the gateway could not read a message: {message}")
+        waiting = self._waiting.get(message["id"])
         if waiting is not None and not waiting.done():
             waiting.set_result(message)
 
@@ -232,6 +262,17 @@ class Channel:
         unreachable = GatewayUnreachable(f"no answer from {self._gateway}: {error or type(error).__name__}")
         unreachable.__cause__ = error
         return unreachable
+
+
+def _joined(requests: Sequence[bytes]) -> Iterator[bytes]:
+    """The requests as messages of several lines, none of which is much larger than it has to be."""
+    begin = size = 0
+    for number, request in enumerate(requests):
+        if number > begin and size + len(request) > _LARGE:
+            yield b"\n".join(requests[begin:number])
+            begin, size = number, 0
+        size += len(request) + 1
+    yield b"\n".join(requests[begin:])
 
 
 async def _connected_socket(gateway: str) -> Socket:
