@@ -286,3 +286,52 @@ def test_a_stop_text_cuts_the_answer_and_keeps_the_ids(chat: ChatTemplateFormat)
     assert chat.text(first.completion_ids) == '{"a": 1}'
     # The turn is ended for the model, although it did not end it.
     assert second.prompt_ids[len(first.ids)] == chat.processing_class.eos_token_id
+
+
+@pytest.mark.parametrize(
+    ("template", "ends", "written", "answer"),
+    [
+        pytest.param(
+            "gemma4_v5",
+            ["<turn|>"],
+            "<|tool_call>call:guess{number:7}<tool_call|><|tool_response>",
+            'response:guess{value:<|"|>higher<|"|>}<tool_response|>',
+            id="a turn with calls has no end of its own",
+        ),
+        pytest.param(
+            "gemma4_v5",
+            ["<turn|>", "<|tool_response>"],
+            "<|tool_call>call:guess{number:7}<tool_call|>",
+            '<|tool_response>response:guess{value:<|"|>higher<|"|>}<tool_response|>',
+            id="a turn that was cut gets its end",
+        ),
+        pytest.param(
+            "glm4moe",
+            ["<|user|>", "<|observation|>"],
+            "\n<think></think>\n<tool_call>guess\n<arg_key>number</arg_key>\n<arg_value>7</arg_value>\n</tool_call>"
+            "<|observation|>",
+            "\n<tool_response>\nhigher\n</tool_response><|assistant|>",
+            id="what ends a turn begins the next message",
+        ),
+    ],
+)
+def test_nothing_follows_a_turn_but_what_came_after_it(template: str, ends: list[str], written: str, answer: str):
+    tokenizer = make_tokenizer(template)
+    tokenizer.add_special_tokens({"additional_special_tokens": [*ends, "<|tool_response>", "<|assistant|>"]})
+    chat = ChatTemplateFormat.of_model(
+        tokenizer, make_model(tokenizer), [tokenizer.convert_tokens_to_ids(end) for end in ends]
+    )
+    desk = ModelDesk(chat, ScriptedSampler(lambda context, room: tokenizer(written)["input_ids"]), ContextLimits())
+
+    async def play(desk: ModelDesk, session: ModelSession) -> None:
+        messages: list[Any] = [{"role": "user", "content": "Guess."}]
+        reply = await turn(desk, session, messages)
+        assert reply is not None
+        assert [call.name for call in reply.tool_calls] == ["guess"]
+        messages.append(echo(reply, strip=False, reorder=False))
+        messages.append({"role": "tool", "tool_call_id": reply.tool_calls[0].id, "name": "guess", "content": "higher"})
+        await turn(desk, session, messages)
+
+    first, second = played(desk, play).calls.calls
+    assert second.parent is first
+    assert tokenizer.decode(second.prompt_ids[len(first.ids) :]) == answer

@@ -138,7 +138,10 @@ class ChatTemplateFormat:
     def _up_to_end(self, ids: list[int]) -> tuple[list[int], int | None]:
         """The ids up to the one that ends the last turn, and that id."""
         last = max((place for place, one in enumerate(ids) if one in self.end_ids), default=None)
-        return (ids, None) if last is None else (ids[: last + 1], ids[last])
+        # With text behind it, it ended an earlier message: the template writes no end of this turn.
+        if last is None or self.text(ids[last + 1 :]).strip():
+            return ids, None
+        return ids[: last + 1], ids[last]
 
     def _ids(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], generation: bool
