@@ -90,8 +90,12 @@ class ModelCall:
     @property
     def path(self) -> list[ModelCall]:
         """The turns from the first of its conversation to this one."""
-        before = self.parent.path if self.parent is not None else []
-        return [*before, self]
+        turns: list[ModelCall] = []
+        turn: ModelCall | None = self
+        while turn is not None:
+            turns.append(turn)
+            turn = turn.parent
+        return turns[::-1]
 
     @property
     def context_start(self) -> int:
