@@ -335,3 +335,12 @@ def test_nothing_follows_a_turn_but_what_came_after_it(template: str, ends: list
     first, second = played(desk, play).calls.calls
     assert second.parent is first
     assert tokenizer.decode(second.prompt_ids[len(first.ids) :]) == answer
+
+
+def test_names_that_a_model_makes_up_are_not_kept_for_ever(chat: ChatTemplateFormat):
+    for number in range(600):
+        called = {"role": "assistant", "tool_calls": [{"function": {"name": f"tool_{number}", "arguments": {}}}]}
+        assert chat.following(called, [{"role": "tool", "name": f"tool_{number}", "content": "?"}], [TOOL]) is not None
+        chat._tools([{"function": {"name": f"tool_{number}"}}])
+    assert len(chat._ends) <= 256
+    assert len(chat._listed) <= 256

@@ -20,6 +20,7 @@ from envport_bridges.trl.turns import read_turn
 __all__ = ["ChatTemplateFormat", "complete_for_tools", "prepare_for_tools"]
 
 _NO_LIMIT = 1 << 30
+_MOST_KEPT = 256
 _CONTROL = {"sanitize_control_tokens": True}
 """What an environment shows must not end a turn and speak for the user."""
 
@@ -130,6 +131,7 @@ class ChatTemplateFormat:
         ]
         key = json.dumps([calls, list(tools)], sort_keys=True)
         if key not in self._ends:
+            _make_room(self._ends)
             self._ends[key] = self._up_to_end(self._ids(short, tools, False))
         before, end = self._ends[key]
         whole = self._ids([*short, *map(_plain, later)], tools, True)
@@ -175,6 +177,7 @@ class ChatTemplateFormat:
     def _tools(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, ListedTool]:
         key = json.dumps(list(tools), sort_keys=True)
         if key not in self._listed:
+            _make_room(self._listed)
             functions = [tool["function"] for tool in tools]
             self._listed[key] = {
                 function["name"]: ListedTool.of(
@@ -192,6 +195,12 @@ class ChatTemplateFormat:
     def text(self, ids: Sequence[int]) -> str:
         """The text of ids, without special tokens."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+
+def _make_room(kept: dict[str, Any]) -> None:
+    """Forget what was found first. A model makes up names of tools without end."""
+    while len(kept) >= _MOST_KEPT:
+        del kept[next(iter(kept))]
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
