@@ -25,6 +25,10 @@ OF_THE_USER = {
     "ANTHROPIC_AUTH_TOKEN": "sk-of-the-user",
     "ANTHROPIC_MODEL": "of-the-user",
     "AWS_SECRET_ACCESS_KEY": "sk-of-the-user",
+    "DB_PASS": "sk-of-the-user",
+    "GPG_PASSPHRASE": "sk-of-the-user",
+    "PGPASSWORD": "sk-of-the-user",
+    "STORE_CREDS": "sk-of-the-user",
     "CLAUDE_CODE_USE_BEDROCK": "1",
     "DATABASE_URL": "postgres://me:sk-of-the-user@host/base",
     "ENVPORT_TOKEN": "sk-of-the-control-plane",
@@ -39,6 +43,7 @@ OF_THE_USER = {
 HARMLESS = {
     "LANG": "C.UTF-8",
     "MY_MODE": "fast",
+    "BYPASS": "1",
     "PYTHONKEYS": "1",
     "SSL_CERT_FILE": "/c.pem",
     "REPOSITORY": "ssh://g@h/r",
