@@ -12,7 +12,8 @@ import pytest
 from agent_training import assert_trained_as_sampled, guess, train
 from patience import patient
 from test_trl_training import DONE, guess_up_to, logged
-from tiny_model import calls
+from tiny_model import calls, config, make_model, make_tokenizer, scripted
+from trl import GRPOTrainer
 
 from envport.errors import ConfigurationError, InvalidAccess
 from envport_bridges.agents.gateways.hosted import Hosted
@@ -214,6 +215,26 @@ def test_every_chain_needs_a_loss_that_allows_it(tmp_path: Path):
         train(tmp_path, command("two"), agent={"all_chains": True})
     with pytest.raises(ConfigurationError, match=r"old_per_token_logps"):
         train(tmp_path, command("two"), AgentGRPOTrainer, agent={"all_chains": True}, num_iterations=2)
+
+
+@pytest.mark.parametrize("function", ["agent_rollout_func", "rollout_func"])
+def test_tools_beside_a_rollout_func_are_refused(tmp_path: Path, function: str):
+    """TRL would call them itself, and train all that stands between the turns."""
+    spec = guess(1, 2)
+    rollout = spec.agent_rollout_func(command("plain"), sandbox=False)
+    trainer_class = scripted(GRPOTrainer, guess_up_to(3))
+    tokenizer = make_tokenizer()
+    trainer = trainer_class(
+        model=make_model(tokenizer),
+        args=config(tmp_path),
+        processing_class=tokenizer,
+        train_dataset=spec.rollout_dataset,
+        rollout_func=rollout if function == "agent_rollout_func" else spec.rollout_func,
+        environment_factory=spec.environment_factory,
+        reward_funcs=spec.reward_funcs,
+    )
+    with pytest.raises(ConfigurationError, match="neither tools nor environment_factory beside rollout_func"):
+        trainer.train()
 
 
 def test_another_dataset_is_refused_and_another_specification_is_played(tmp_path: Path):

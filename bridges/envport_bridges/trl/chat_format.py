@@ -45,7 +45,16 @@ def complete_for_tools(processing_class: Any, chat_template: str | None) -> str 
 
 
 def prepare_for_tools(trainer: Any) -> None:
-    """Complete a trainer that was given no tools for conversations with tools."""
+    """Complete a trainer that was given no tools for conversations with tools.
+
+    Raises:
+        ConfigurationError: It was given tools, or environments that have some.
+    """
+    if getattr(trainer, "tools", None) or getattr(trainer, "environment_factories", None):
+        raise ConfigurationError(
+            "pass neither tools nor environment_factory beside rollout_func: the trainer would call the tools a second "
+            "time, and train all that stands between the model's turns"
+        )
     trainer.chat_template = complete_for_tools(trainer.processing_class, trainer.chat_template)
     trainer.chat_template_kwargs = {**_CONTROL, **trainer.chat_template_kwargs}
 
