@@ -208,6 +208,25 @@ def test_every_chain_is_trained_with_the_advantage_of_its_episode(tmp_path: Path
     assert sum(sum(mask) for _, _, mask, _ in trainer.trained) == sampled
 
 
+def test_chains_that_were_cut_are_masked_as_rows_are(tmp_path: Path):
+    def script(text: str, turn: int) -> str:
+        written = guess_up_to(3)(text, turn)
+        return "In short: no" if "Sum up: turn 1." in text else written
+
+    trainer = train(
+        tmp_path,
+        command("two"),
+        AgentGRPOTrainer,
+        script,
+        agent={"all_chains": True},
+        loss_type="dapo",
+        mask_truncated_completions=True,
+    )
+    assert any("Sum up: turn 1." in text for text in trainer.seen)
+    ends = [completion[-1] for _, completion, mask, _ in trainer.trained if any(mask)]
+    assert set(ends) == {trainer._tokenizer.eos_token_id}
+
+
 def test_every_chain_needs_a_loss_that_allows_it(tmp_path: Path):
     with pytest.raises(ConfigurationError, match=r"all_chains=True does not work with loss_type='grpo'.*'dapo'"):
         train(tmp_path, command("two"), AgentGRPOTrainer, agent={"all_chains": True}, loss_type="grpo")

@@ -43,7 +43,7 @@ class AgentGRPOTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
         trainer: Any = self
-        added: Sequence[AddedRow] = getattr(trainer.rollout_func, "added", ())
+        added = [row for row in getattr(trainer.rollout_func, "added", ()) if not _is_left_out(row.chain, trainer)]
         if not added or not trainer.model.training:
             return batch
         if computed := [key for key in _NOT_COMPUTED if key in batch]:
@@ -61,6 +61,12 @@ def _require_mean_over_tokens(trainer: Any) -> None:
             f"all_chains=True does not work with loss_type={trainer.loss_type!r}: further rows of an episode would "
             f"change how much the others count. Allowed: {', '.join(map(repr, _TOKEN_MEANS))}."
         )
+
+
+def _is_left_out(chain: CallChain, trainer: Any) -> bool:
+    """Whether the trainer masks rows like this one, because they were cut."""
+    ends = (*trainer.eos_token_ids, trainer._tokenizer.pad_token_id)
+    return trainer.mask_truncated_completions and chain.completion_ids[-1] not in ends
 
 
 def _filled(added: Sequence[AddedRow], rows: int, steps: int) -> list[AddedRow | None]:
