@@ -197,3 +197,13 @@ async def test_a_program_is_stopped_when_its_time_outside_of_pauses_is_used_up(t
 async def test_a_program_that_fails_says_how():
     ended = await AgentRunner(Agent.named("{python} -c 'print(5); raise SystemExit(3)'")).run(MISSION, patient(60))
     assert (ended.code, ended.broke) == (3, "exit code 3. The end of its output: 5")
+
+
+def test_a_program_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "agents").mkdir()
+    for name in ("player.py", "agents/player.py", "run"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    for make in (Agent.named, Agent.resident):
+        command = make("{python} player.py ./agents/player.py run other.py").command
+        assert command == f"'{{python}}' {tmp_path}/player.py {tmp_path}/agents/player.py run other.py"
