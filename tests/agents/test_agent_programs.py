@@ -49,6 +49,7 @@ HARMLESS = {
     "REPOSITORY": "ssh://g@h/r",
 }
 TELL = "import json, os; print(json.dumps(dict(os.environ)))"
+LONG = "a.b" * 200
 
 
 @pytest.fixture(autouse=True)
@@ -205,5 +206,5 @@ def test_a_program_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
     for make in (Agent.named, Agent.resident):
-        command = make("{python} player.py ./agents/player.py run other.py").command
-        assert command == f"'{{python}}' {tmp_path}/player.py {tmp_path}/agents/player.py run other.py"
+        command = make(f"{{python}} player.py ./agents/player.py run other.py {LONG}").command
+        assert command == f"'{{python}}' {tmp_path}/player.py {tmp_path}/agents/player.py run other.py {LONG}"

@@ -185,7 +185,7 @@ def _found(text: str, command: str) -> str:
 
 def _names_a_file(word: str) -> bool:
     # A word such as `run` is more likely a command than the file of that name which happens to be here.
-    return ("/" in word or Path(word).suffix != "") and Path(word).is_file()
+    return ("/" in word or Path(word).suffix != "") and os.path.isfile(word)
 
 
 def _write(file: Path, text: str) -> None:
