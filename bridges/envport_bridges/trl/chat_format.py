@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, cast
 
 from jinja2 import TemplateError
@@ -92,13 +93,20 @@ class ChatTemplateFormat:
         )
 
     @classmethod
-    def of_model(cls, processing_class: Any, model: Any, end_ids: Sequence[int] | None = None) -> ChatTemplateFormat:
+    def of_model(
+        cls,
+        processing_class: Any,
+        model: Any,
+        end_ids: Sequence[int] | None = None,
+        template_settings: Mapping[str, Any] = MappingProxyType({}),
+    ) -> ChatTemplateFormat:
         """The format in which a saved model is served: the same as in training.
 
         Args:
             processing_class: Its tokenizer or processor.
             model: The model, or its configuration.
             end_ids: The ids that end a turn; those of its generation configuration if not given.
+            template_settings: Further arguments of the template. They are not saved with a model.
 
         Raises:
             ConfigurationError: There is no chat template, or TRL knows no parser for it.
@@ -111,7 +119,8 @@ class ChatTemplateFormat:
         except ValueError as error:
             raise ConfigurationError(f"the model's chat template cannot be used with tools: {error}") from error
         ids = list(end_ids) if end_ids is not None else _eos_of(model)
-        return cls(processing_class, template, _CONTROL, frozenset([*ids, tokenizer.eos_token_id]), _positions(model))
+        ends = frozenset([*ids, tokenizer.eos_token_id])
+        return cls(processing_class, template, {**_CONTROL, **template_settings}, ends, _positions(model))
 
     @cached_property
     def _tokenizer(self) -> Any:
