@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -177,6 +178,17 @@ def test_an_agent_that_never_works_is_said(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="failed in all of 8 episodes") as failure:
         train(tmp_path, f"{{python}} {file}")
     assert "No module named 'nothing_of_that_name'" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"), [("silent", "Do they use OPENAI_BASE_URL"), ("long", r"was refused \(context_length_exceeded\)")]
+)
+def test_agents_that_have_no_turn_of_the_model_are_said(
+    tmp_path: Path, mode: str, why: str, caplog: pytest.LogCaptureFixture
+):
+    train(tmp_path, command(mode))
+    (said,) = [record.getMessage() for record in caplog.records if "nothing of this batch" in record.getMessage()]
+    assert re.search(why, said)
 
 
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch):
