@@ -17,6 +17,7 @@ from tiny_model import make_model, make_tokenizer
 
 from envport_bridges.agents.apis.requests import ModelReply, ModelRequest, RequestRefused
 from envport_bridges.agents.model.calls import CallChain
+from envport_bridges.agents.model.chat import CannotRender
 from envport_bridges.agents.model.contexts import ContextLimits
 from envport_bridges.agents.model.desk import ModelDesk
 from envport_bridges.agents.model.sessions import ModelSession
@@ -344,3 +345,11 @@ def test_names_that_a_model_makes_up_are_not_kept_for_ever(chat: ChatTemplateFor
         chat._tools([{"function": {"name": f"tool_{number}"}}])
     assert len(chat._ends) <= 256
     assert len(chat._listed) <= 256
+
+
+def test_a_tool_that_a_template_cannot_show_is_the_fault_of_who_shows_it():
+    tokenizer = make_tokenizer("gemma4_v5")
+    chat = ChatTemplateFormat.of_model(tokenizer, make_model(tokenizer))
+    tool = {"type": "function", "function": {"name": "a", "description": "", "parameters": {"properties": [1]}}}
+    with pytest.raises(CannotRender, match="has no attribute 'items'"):
+        chat.render([{"role": "user", "content": "Hi"}], [tool])

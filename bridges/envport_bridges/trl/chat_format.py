@@ -176,7 +176,7 @@ class ChatTemplateFormat:
                 return_dict=True,
                 **self.template_settings,
             )
-        except (TemplateError, TypeError, KeyError, ValueError) as error:
+        except (TemplateError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CannotRender(f"{type(error).__name__}: {error}") from error
         return list(rendered["input_ids"][0])
 
