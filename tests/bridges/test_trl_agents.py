@@ -7,9 +7,11 @@ import re
 import shutil
 import threading
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import torch
 from agent_training import assert_trained_as_sampled, guess, train
 from patience import patient
 from test_trl_training import DONE, guess_up_to, logged
@@ -18,7 +20,10 @@ from trl import GRPOTrainer
 
 from envport.errors import ConfigurationError, InvalidAccess
 from envport_bridges.agents.gateways.hosted import Hosted
+from envport_bridges.agents.model.calls import CallChain
 from envport_bridges.trl import AgentGRPOTrainer, EnvironmentSpec
+from envport_bridges.trl.agent_rows import AddedRow
+from envport_bridges.trl.agent_trainer import _with_rows
 
 PLAYER = Path(__file__).parents[1] / "support" / "small_player.py"
 
@@ -237,6 +242,21 @@ def test_chains_that_were_cut_are_masked_as_rows_are(tmp_path: Path):
     assert any("Sum up: turn 1." in text for text in trainer.seen)
     ends = [completion[-1] for _, completion, mask, _ in trainer.trained if any(mask)]
     assert set(ends) == {trainer._tokenizer.eos_token_id}
+
+
+def test_a_log_probability_that_vllm_does_not_know_is_not_a_number():
+    """TRL writes `None` for it, and makes the same of the rows."""
+    chain = CallChain((), [1], [2, 3], [1, 1], cast("Any", [-0.5, None]))
+    one = torch.ones(1, 2, dtype=torch.long)
+    batch = dict.fromkeys(("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask"), one)
+    batch |= {"sampling_per_token_logps": -torch.ones(1, 2), "advantages": torch.ones(1)}
+    batch["num_items_in_batch"] = torch.tensor(2)
+    accelerator = SimpleNamespace(device="cpu", gather=lambda value: value)
+    trainer = SimpleNamespace(_tokenizer=SimpleNamespace(pad_token_id=0), accelerator=accelerator)
+    rows = _with_rows(batch, [AddedRow(0, chain)], trainer)
+    assert rows["sampling_per_token_logps"][1, 0] == -0.5
+    assert rows["sampling_per_token_logps"][1, 1].isnan()
+    assert rows["num_items_in_batch"] == 4
 
 
 def test_every_chain_needs_a_loss_that_allows_it(tmp_path: Path):

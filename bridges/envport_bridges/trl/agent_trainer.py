@@ -6,6 +6,7 @@ trainer adds them once the rewards are known, each with the advantage of its epi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,6 +76,12 @@ def _filled(added: Sequence[AddedRow], rows: int, steps: int) -> list[AddedRow |
     return [*added, *[None] * missing]
 
 
+def _logprobs(chain: CallChain) -> list[float]:
+    # The trainer has `None` where vLLM knows none.
+    known: Sequence[Any] = chain.logprobs or [0.0] * len(chain.mask)
+    return [math.nan if value is None else value for value in known]
+
+
 def _with_rows(batch: dict[str, Any], added: Sequence[AddedRow | None], trainer: Any) -> dict[str, Any]:
     end: int = trainer._tokenizer.pad_token_id
     chains = [row.chain if row is not None else None for row in added]
@@ -90,7 +97,7 @@ def _with_rows(batch: dict[str, Any], added: Sequence[AddedRow | None], trainer:
     put("completion_mask", lambda chain: [1] * len(chain.completion_ids), [1], "right", 0)
     put("tool_mask", lambda chain: chain.mask, [0], "right", 1)
     if "sampling_per_token_logps" in batch:
-        put("sampling_per_token_logps", lambda chain: chain.logprobs or [0.0] * len(chain.mask), [0.0], "right", 0)
+        put("sampling_per_token_logps", _logprobs, [0.0], "right", 0)
     places = torch.tensor([row.place if row is not None else 0 for row in added], device=batch["advantages"].device)
     batch["advantages"] = torch.cat([batch["advantages"], batch["advantages"][places]])
     trained = torch.tensor(float(sum(chain.trained for chain in chains if chain)), device=trainer.accelerator.device)
