@@ -32,22 +32,6 @@ def test_a_model_of_vllm_is_evaluated(policy: Path, server: str):
     assert result["tokens"] > 8 * 4
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_each_step_generates_with_the_weights_of_the_last(
-    way: str, policy: Path, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    history = train_with(FileClient, way, policy, server, tmp_path, monkeypatch)
-    assert max(logp_differences(history)) < 1e-4
-
-
-def test_weights_that_are_not_sent_are_seen(policy: Path, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Otherwise, the test above would show nothing: a run with old weights ends like any other."""
-    history = train_with(ForgetfulClient, "rollout_func", policy, server, tmp_path, monkeypatch)
-    first, *others = logp_differences(history)
-    assert first < 1e-4
-    assert min(others) > 1e-3
-
-
 def test_an_agent_plays_with_a_policy_that_vllm_samples(policy: Path, server: str):
     """By token ids, with log probabilities, and in one session for each episode."""
     agent = Path(__file__).parents[2] / "examples" / "grpo_agent" / "agent.py"
@@ -60,6 +44,7 @@ def test_an_agent_plays_with_a_policy_that_vllm_samples(policy: Path, server: st
     assert result["tokens"] > 4 * 4
 
 
+# Before the tests that train: they leave other weights at the server.
 def test_vllm_gives_ids_and_log_probabilities_of_what_it_samples(policy: Path, server: str):
     model = load_model(str(policy))
     prompts = [[5, 6, 7], [9, 8, 7, 6, 5]]
@@ -74,6 +59,22 @@ def test_vllm_gives_ids_and_log_probabilities_of_what_it_samples(policy: Path, s
             logits = model(torch.tensor([prompt + one.ids])).logits[0, len(prompt) - 1 : -1]
         chosen = logits.log_softmax(-1)[range(len(one.ids)), one.ids]
         assert torch.allclose(chosen, torch.tensor(one.logprobs), atol=1e-3)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_step_generates_with_the_weights_of_the_last(
+    way: str, policy: Path, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    history = train_with(FileClient, way, policy, server, tmp_path, monkeypatch)
+    assert max(logp_differences(history)) < 1e-4
+
+
+def test_weights_that_are_not_sent_are_seen(policy: Path, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Otherwise, the test above would show nothing: a run with old weights ends like any other."""
+    history = train_with(ForgetfulClient, "rollout_func", policy, server, tmp_path, monkeypatch)
+    first, *others = logp_differences(history)
+    assert first < 1e-4
+    assert min(others) > 1e-3
 
 
 def train_with(client: type[Any], way: str, policy: Path, server: str, tmp_path: Path, patch: Any) -> Any:
