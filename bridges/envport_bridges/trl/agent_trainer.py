@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -78,7 +78,7 @@ def _filled(added: Sequence[AddedRow], rows: int, steps: int) -> list[AddedRow |
 
 def _logprobs(chain: CallChain) -> list[float]:
     # The trainer has `None` where vLLM knows none.
-    known: Sequence[Any] = chain.logprobs or [0.0] * len(chain.mask)
+    known = cast("Sequence[float | None]", chain.logprobs or [0.0] * len(chain.mask))
     return [math.nan if value is None else value for value in known]
 
 
