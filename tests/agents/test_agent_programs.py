@@ -25,6 +25,10 @@ OF_THE_USER = {
     "ANTHROPIC_AUTH_TOKEN": "sk-of-the-user",
     "ANTHROPIC_MODEL": "of-the-user",
     "AWS_SECRET_ACCESS_KEY": "sk-of-the-user",
+    "DB_PASS": "sk-of-the-user",
+    "GPG_PASSPHRASE": "sk-of-the-user",
+    "PGPASSWORD": "sk-of-the-user",
+    "STORE_CREDS": "sk-of-the-user",
     "CLAUDE_CODE_USE_BEDROCK": "1",
     "DATABASE_URL": "postgres://me:sk-of-the-user@host/base",
     "ENVPORT_TOKEN": "sk-of-the-control-plane",
@@ -39,11 +43,13 @@ OF_THE_USER = {
 HARMLESS = {
     "LANG": "C.UTF-8",
     "MY_MODE": "fast",
+    "BYPASS": "1",
     "PYTHONKEYS": "1",
     "SSL_CERT_FILE": "/c.pem",
     "REPOSITORY": "ssh://g@h/r",
 }
 TELL = "import json, os; print(json.dumps(dict(os.environ)))"
+LONG = "a.b" * 200
 
 
 @pytest.fixture(autouse=True)
@@ -192,3 +198,13 @@ async def test_a_program_is_stopped_when_its_time_outside_of_pauses_is_used_up(t
 async def test_a_program_that_fails_says_how():
     ended = await AgentRunner(Agent.named("{python} -c 'print(5); raise SystemExit(3)'")).run(MISSION, patient(60))
     assert (ended.code, ended.broke) == (3, "exit code 3. The end of its output: 5")
+
+
+def test_a_program_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "agents").mkdir()
+    for name in ("player.py", "agents/player.py", "run"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    for make in (Agent.named, Agent.resident):
+        command = make(f"{{python}} player.py ./agents/player.py run other.py {LONG}").command
+        assert command == f"'{{python}}' {tmp_path}/player.py {tmp_path}/agents/player.py run other.py {LONG}"

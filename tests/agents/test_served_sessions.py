@@ -193,7 +193,13 @@ def test_what_it_is_is_told():
             "name": "step_20",
             "weights": "weights of step_20",
             "sampler": "transformers",
-            "settings": {"temperature": 0.5, "top_p": 1.0, "top_k": 0, "max_conversation_tokens": 64},
+            "settings": {
+                "temperature": 0.5,
+                "top_p": 1.0,
+                "top_k": 0,
+                "max_conversation_tokens": 64,
+                "chat_template_kwargs": None,
+            },
         }
 
 

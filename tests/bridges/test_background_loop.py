@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 
 import pytest
 from patience import patient
@@ -63,3 +65,24 @@ async def test_a_loop_that_was_stopped_says_so_each_time():
         with pytest.raises(RuntimeError):
             async with asyncio.timeout(patient(20)):
                 await loop.run_async(work())
+
+
+def test_the_loops_of_callers_are_not_kept():
+    """A training has a loop for each batch."""
+    loop = BackgroundLoop("test")
+
+    async def work() -> int:
+        return 1
+
+    def call() -> weakref.ref[asyncio.AbstractEventLoop]:
+        caller = BackgroundLoop("caller")
+        assert caller.run(loop.run_async(work())) == 1
+        caller.stop()
+        return weakref.ref(caller._loop)
+
+    try:
+        called = [call() for _ in range(3)]
+        gc.collect()
+        assert [loop() for loop in called] == [None] * 3
+    finally:
+        loop.stop()

@@ -17,6 +17,7 @@ from tiny_model import make_model, make_tokenizer
 
 from envport_bridges.agents.apis.requests import ModelReply, ModelRequest, RequestRefused
 from envport_bridges.agents.model.calls import CallChain
+from envport_bridges.agents.model.chat import CannotRender
 from envport_bridges.agents.model.contexts import ContextLimits
 from envport_bridges.agents.model.desk import ModelDesk
 from envport_bridges.agents.model.sessions import ModelSession
@@ -286,3 +287,69 @@ def test_a_stop_text_cuts_the_answer_and_keeps_the_ids(chat: ChatTemplateFormat)
     assert chat.text(first.completion_ids) == '{"a": 1}'
     # The turn is ended for the model, although it did not end it.
     assert second.prompt_ids[len(first.ids)] == chat.processing_class.eos_token_id
+
+
+@pytest.mark.parametrize(
+    ("template", "ends", "written", "answer"),
+    [
+        pytest.param(
+            "gemma4_v5",
+            ["<turn|>"],
+            "<|tool_call>call:guess{number:7}<tool_call|><|tool_response>",
+            'response:guess{value:<|"|>higher<|"|>}<tool_response|>',
+            id="a turn with calls has no end of its own",
+        ),
+        pytest.param(
+            "gemma4_v5",
+            ["<turn|>", "<|tool_response>"],
+            "<|tool_call>call:guess{number:7}<tool_call|>",
+            '<|tool_response>response:guess{value:<|"|>higher<|"|>}<tool_response|>',
+            id="a turn that was cut gets its end",
+        ),
+        pytest.param(
+            "glm4moe",
+            ["<|user|>", "<|observation|>"],
+            "\n<think></think>\n<tool_call>guess\n<arg_key>number</arg_key>\n<arg_value>7</arg_value>\n</tool_call>"
+            "<|observation|>",
+            "\n<tool_response>\nhigher\n</tool_response><|assistant|>",
+            id="what ends a turn begins the next message",
+        ),
+    ],
+)
+def test_nothing_follows_a_turn_but_what_came_after_it(template: str, ends: list[str], written: str, answer: str):
+    tokenizer = make_tokenizer(template)
+    tokenizer.add_special_tokens({"additional_special_tokens": [*ends, "<|tool_response>", "<|assistant|>"]})
+    chat = ChatTemplateFormat.of_model(
+        tokenizer, make_model(tokenizer), [tokenizer.convert_tokens_to_ids(end) for end in ends]
+    )
+    desk = ModelDesk(chat, ScriptedSampler(lambda context, room: tokenizer(written)["input_ids"]), ContextLimits())
+
+    async def play(desk: ModelDesk, session: ModelSession) -> None:
+        messages: list[Any] = [{"role": "user", "content": "Guess."}]
+        reply = await turn(desk, session, messages)
+        assert reply is not None
+        assert [call.name for call in reply.tool_calls] == ["guess"]
+        messages.append(echo(reply, strip=False, reorder=False))
+        messages.append({"role": "tool", "tool_call_id": reply.tool_calls[0].id, "name": "guess", "content": "higher"})
+        await turn(desk, session, messages)
+
+    first, second = played(desk, play).calls.calls
+    assert second.parent is first
+    assert tokenizer.decode(second.prompt_ids[len(first.ids) :]) == answer
+
+
+def test_names_that_a_model_makes_up_are_not_kept_for_ever(chat: ChatTemplateFormat):
+    for number in range(600):
+        called = {"role": "assistant", "tool_calls": [{"function": {"name": f"tool_{number}", "arguments": {}}}]}
+        assert chat.following(called, [{"role": "tool", "name": f"tool_{number}", "content": "?"}], [TOOL]) is not None
+        chat._tools([{"function": {"name": f"tool_{number}"}}])
+    assert len(chat._ends) <= 256
+    assert len(chat._listed) <= 256
+
+
+def test_a_tool_that_a_template_cannot_show_is_the_fault_of_who_shows_it():
+    tokenizer = make_tokenizer("gemma4_v5")
+    chat = ChatTemplateFormat.of_model(tokenizer, make_model(tokenizer))
+    tool = {"type": "function", "function": {"name": "a", "description": "", "parameters": {"properties": [1]}}}
+    with pytest.raises(CannotRender, match="has no attribute 'items'"):
+        chat.render([{"role": "user", "content": "Hi"}], [tool])

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import threading
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import torch
 from agent_training import assert_trained_as_sampled, guess, train
 from patience import patient
 from test_trl_training import DONE, guess_up_to, logged
-from tiny_model import calls
+from tiny_model import calls, config, make_model, make_tokenizer, scripted
+from trl import GRPOTrainer
 
 from envport.errors import ConfigurationError, InvalidAccess
 from envport_bridges.agents.gateways.hosted import Hosted
+from envport_bridges.agents.model.calls import CallChain
 from envport_bridges.trl import AgentGRPOTrainer, EnvironmentSpec
+from envport_bridges.trl.agent_rows import AddedRow
+from envport_bridges.trl.agent_trainer import _with_rows
 
 PLAYER = Path(__file__).parents[1] / "support" / "small_player.py"
 
@@ -178,6 +185,17 @@ def test_an_agent_that_never_works_is_said(tmp_path: Path):
     assert "No module named 'nothing_of_that_name'" in str(failure.value)
 
 
+@pytest.mark.parametrize(
+    ("mode", "why"), [("silent", "Do they use OPENAI_BASE_URL"), ("long", r"was refused \(context_length_exceeded\)")]
+)
+def test_agents_that_have_no_turn_of_the_model_are_said(
+    tmp_path: Path, mode: str, why: str, caplog: pytest.LogCaptureFixture
+):
+    train(tmp_path, command(mode))
+    (said,) = [record.getMessage() for record in caplog.records if "nothing of this batch" in record.getMessage()]
+    assert re.search(why, said)
+
+
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigurationError, match="2 processes"):
@@ -207,6 +225,40 @@ def test_every_chain_is_trained_with_the_advantage_of_its_episode(tmp_path: Path
     assert sum(sum(mask) for _, _, mask, _ in trainer.trained) == sampled
 
 
+def test_chains_that_were_cut_are_masked_as_rows_are(tmp_path: Path):
+    def script(text: str, turn: int) -> str:
+        written = guess_up_to(3)(text, turn)
+        return "In short: no" if "Sum up: turn 1." in text else written
+
+    trainer = train(
+        tmp_path,
+        command("two"),
+        AgentGRPOTrainer,
+        script,
+        agent={"all_chains": True},
+        loss_type="dapo",
+        mask_truncated_completions=True,
+    )
+    assert any("Sum up: turn 1." in text for text in trainer.seen)
+    ends = [completion[-1] for _, completion, mask, _ in trainer.trained if any(mask)]
+    assert set(ends) == {trainer._tokenizer.eos_token_id}
+
+
+def test_a_log_probability_that_vllm_does_not_know_is_not_a_number():
+    """TRL writes `None` for it, and makes the same of the rows."""
+    chain = CallChain((), [1], [2, 3], [1, 1], cast("Any", [-0.5, None]))
+    one = torch.ones(1, 2, dtype=torch.long)
+    batch = dict.fromkeys(("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask"), one)
+    batch |= {"sampling_per_token_logps": -torch.ones(1, 2), "advantages": torch.ones(1)}
+    batch["num_items_in_batch"] = torch.tensor(2)
+    accelerator = SimpleNamespace(device="cpu", gather=lambda value: value)
+    trainer = SimpleNamespace(_tokenizer=SimpleNamespace(pad_token_id=0), accelerator=accelerator)
+    rows = _with_rows(batch, [AddedRow(0, chain)], trainer)
+    assert rows["sampling_per_token_logps"][1, 0] == -0.5
+    assert rows["sampling_per_token_logps"][1, 1].isnan()
+    assert rows["num_items_in_batch"] == 4
+
+
 def test_every_chain_needs_a_loss_that_allows_it(tmp_path: Path):
     with pytest.raises(ConfigurationError, match=r"all_chains=True does not work with loss_type='grpo'.*'dapo'"):
         train(tmp_path, command("two"), AgentGRPOTrainer, agent={"all_chains": True}, loss_type="grpo")
@@ -214,6 +266,26 @@ def test_every_chain_needs_a_loss_that_allows_it(tmp_path: Path):
         train(tmp_path, command("two"), agent={"all_chains": True})
     with pytest.raises(ConfigurationError, match=r"old_per_token_logps"):
         train(tmp_path, command("two"), AgentGRPOTrainer, agent={"all_chains": True}, num_iterations=2)
+
+
+@pytest.mark.parametrize("function", ["agent_rollout_func", "rollout_func"])
+def test_tools_beside_a_rollout_func_are_refused(tmp_path: Path, function: str):
+    """TRL would call them itself, and train all that stands between the turns."""
+    spec = guess(1, 2)
+    rollout = spec.agent_rollout_func(command("plain"), sandbox=False)
+    trainer_class = scripted(GRPOTrainer, guess_up_to(3))
+    tokenizer = make_tokenizer()
+    trainer = trainer_class(
+        model=make_model(tokenizer),
+        args=config(tmp_path),
+        processing_class=tokenizer,
+        train_dataset=spec.rollout_dataset,
+        rollout_func=rollout if function == "agent_rollout_func" else spec.rollout_func,
+        environment_factory=spec.environment_factory,
+        reward_funcs=spec.reward_funcs,
+    )
+    with pytest.raises(ConfigurationError, match="neither tools nor environment_factory beside rollout_func"):
+        trainer.train()
 
 
 def test_another_dataset_is_refused_and_another_specification_is_played(tmp_path: Path):

@@ -129,6 +129,18 @@ def test_a_context_is_the_one_of_training(folder: Path):
     assert sum(id_ in model.chat.end_ids for id_ in model.chat.render(MESSAGES, ())) == 1
 
 
+def test_variables_of_the_chat_template_are_those_of_training(tmp_path: Path):
+    tokenizer = make_tokenizer("qwen3")
+    make_model(tokenizer).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    settings = ServedModelSettings.read({"chat_template_kwargs": {"enable_thinking": False}})
+    model = ServedModel.load(str(tmp_path), settings)
+    assert tokenizer.decode(model.chat.render(MESSAGES, ())).endswith("<think>\n\n</think>\n\n")
+    # And still, what an observation shows does not end a turn.
+    assert sum(id_ in model.chat.end_ids for id_ in model.chat.render(MESSAGES, ())) == 1
+    assert model.description["settings"]["chat_template_kwargs"] == '{"enable_thinking": false}'
+
+
 def test_a_vllm_server_samples_and_only_the_tokenizer_is_loaded(folder: Path, tmp_path: Path):
     for file in folder.iterdir():
         if file.suffix != ".safetensors":
@@ -156,6 +168,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(folder: Path, tmp_path: Pa
     assert "there is no folder ./nowhere" in refusal("./nowhere")
     assert "top_p is 0.0; it has to be above 0" in refusal(str(folder), "--top-p", "0")
     assert "the model's chat template cannot be used with tools" in refusal(str(tmp_path))
+    assert "it has to be a JSON object" in refusal(str(folder), "--chat-template-kwargs", "[]")
     assert "cannot be used: no answer from http://127.0.0.1:9" in refusal(str(folder), "--vllm", "http://127.0.0.1:9")
     # Nothing was loaded for these.
     everywhere = (str(tmp_path), "--host", "0.0.0.0")

@@ -147,7 +147,9 @@ def test_where_namespaces_are_forbidden_it_is_said_what_to_allow(
 ):
     folder = bubblewrap(tmp_path, "echo 'bwrap: No permissions to create new namespace' >&2; exit 1")
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    with pytest.raises(ConfigurationError, match=r"create new namespace\. Allow namespaces: .* --no-sandbox"):
+    with pytest.raises(
+        ConfigurationError, match=r"create new namespace\. Allow namespaces: .* --no-sandbox \(in Python"
+    ):
         rogue(gateway, "ignore")
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
 from envport.cli.groups import OptionGroup, grouped
+from envport.errors import InvalidOption
 from envport_bridges.model_serving.settings import ServedModelSettings
 
 __all__ = ["model"]
@@ -72,13 +75,44 @@ class WritingOptions(OptionGroup):
             "API key is in VLLM_API_KEY.",
         ),
     ] = None
+    chat_template_kwargs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Variables of the chat template, as in GRPO's chat_template_kwargs: '{\"enable_thinking\": false}'.",
+        ),
+    ] = None
 
     @property
     def settings(self) -> ServedModelSettings:
-        """The same as settings."""
+        """The same as settings.
+
+        Raises:
+            InvalidOption: What is given for the template is no JSON object.
+        """
         return ServedModelSettings(
-            self.device, self.dtype, self.max_tokens, self.temperature, self.top_p, self.top_k, self.seed, self.vllm
+            self.device,
+            self.dtype,
+            self.max_tokens,
+            self.temperature,
+            self.top_p,
+            self.top_k,
+            self.seed,
+            self.vllm,
+            _object(self.chat_template_kwargs),
         )
+
+
+def _object(text: str | None) -> Mapping[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidOption(f"--chat-template-kwargs is {text!r}; it has to be a JSON object")
+    return cast("dict[str, Any]", value)
 
 
 @model.callback()

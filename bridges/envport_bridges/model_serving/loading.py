@@ -68,7 +68,9 @@ class ServedModel:
         name = Path(model).resolve().name if Path(model).exists() else model
         tokenizer = load_tokenizer(model)
         # Before the weights are loaded, which takes longest.
-        chat: Any = _chat_formats().of_model(tokenizer, *load_configuration(model))
+        chat: Any = _chat_formats().of_model(
+            tokenizer, *load_configuration(model), template_settings=settings.chat_template_kwargs or {}
+        )
         if settings.vllm is not None:
             return cls._at_vllm(name, chat, settings, settings.vllm, vllm_key)
         loaded = load_model(model, device=settings.device, dtype=settings.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -19,6 +20,7 @@ _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "vllm": _TEXT,
     "temperature": _NUMBER,
     "top_p": _NUMBER,
+    "chat_template_kwargs": (dict, "a JSON object"),
 }
 
 
@@ -36,6 +38,7 @@ class ServedModelSettings:
         top_k: As many of the most probable tokens are chosen from; 0 for all.
         seed: Seed of the samples; chance if not given.
         vllm: Address of a vLLM server that samples; the model is not loaded here then.
+        chat_template_kwargs: Variables of the chat template, as in GRPO's `chat_template_kwargs`.
     """
 
     device: str = "cpu"
@@ -46,6 +49,7 @@ class ServedModelSettings:
     top_k: int = 0
     seed: int | None = None
     vllm: str | None = None
+    chat_template_kwargs: Mapping[str, Any] | None = None
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:
@@ -80,4 +84,7 @@ class ServedModelSettings:
             "top_p": self.top_p,
             "top_k": self.top_k,
             "max_conversation_tokens": self.max_tokens,
+            "chat_template_kwargs": json.dumps(self.chat_template_kwargs, sort_keys=True)
+            if self.chat_template_kwargs
+            else None,
         }

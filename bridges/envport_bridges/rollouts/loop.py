@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 __all__ = ["BackgroundLoop"]
 
@@ -29,7 +29,8 @@ class _Inbox:
     """Hands work to an event loop from other threads. One wake-up is enough for all that is there by then."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
-        self._loop = loop
+        # Weak, because inboxes are kept for as long as their loops exist.
+        self._loop_of = weakref.ref(loop)
         self._work: deque[Callable[[], None]] = deque()
         self._woken = False
 
@@ -43,8 +44,11 @@ class _Inbox:
         if self._woken:
             return
         self._woken = True
+        loop = self._loop_of()
         try:
-            self._loop.call_soon_threadsafe(self._do)
+            if loop is None:
+                raise RuntimeError("the event loop is gone")
+            loop.call_soon_threadsafe(self._do)
         except RuntimeError:
             self._woken = False
             raise
@@ -66,7 +70,7 @@ class BackgroundLoop:
     def __init__(self, name: str):
         self._loop = _new_loop()
         self._inbox = _Inbox(self._loop)
-        self._callers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Inbox] = WeakKeyDictionary()
+        self._callers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Inbox] = weakref.WeakKeyDictionary()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 

@@ -7,9 +7,10 @@ is the trainer's policy: every token that it wrote is trained behind exactly the
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
@@ -39,6 +40,8 @@ from envport_bridges.trl.scoring import score_for
 from envport_bridges.trl.trainer_sampler import needed_to_sample, sampler_of
 
 __all__ = ["AgentRollout", "AgentSettings"]
+
+logger = logging.getLogger(__name__)
 
 _NEEDED = (
     "_log_metric",
@@ -260,6 +263,14 @@ def _require_some_play(episodes: Sequence[AgentEpisode]) -> None:
         raise ConfigurationError(
             f"the agent failed in all of {len(played)} episodes before it asked its model for anything. The end of its "
             f"output: {_output(played[-1]) or '(none)'}"
+        )
+    if played and not any(one.model_calls for one in played):
+        refused = sum((one.session.refused for one in played if one.session is not None), Counter[str]())
+        logger.warning(
+            "nothing of this batch is trained, because no agent had a turn of the model: %s",
+            f"what they asked was refused ({', '.join(refused)})"
+            if refused
+            else "they asked for none. Do they use OPENAI_BASE_URL or ANTHROPIC_BASE_URL?",
         )
 
 

@@ -6,8 +6,9 @@ trainer adds them once the rewards are known, each with the advantage of its epi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -43,7 +44,7 @@ class AgentGRPOTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
         trainer: Any = self
-        added: Sequence[AddedRow] = getattr(trainer.rollout_func, "added", ())
+        added = [row for row in getattr(trainer.rollout_func, "added", ()) if not _is_left_out(row.chain, trainer)]
         if not added or not trainer.model.training:
             return batch
         if computed := [key for key in _NOT_COMPUTED if key in batch]:
@@ -63,10 +64,22 @@ def _require_mean_over_tokens(trainer: Any) -> None:
         )
 
 
+def _is_left_out(chain: CallChain, trainer: Any) -> bool:
+    """Whether the trainer masks rows like this one, because they were cut."""
+    ends = (*trainer.eos_token_ids, trainer._tokenizer.pad_token_id)
+    return trainer.mask_truncated_completions and chain.completion_ids[-1] not in ends
+
+
 def _filled(added: Sequence[AddedRow], rows: int, steps: int) -> list[AddedRow | None]:
     """The added rows, and empty ones so that the batch still divides into steps."""
     missing = -(rows + len(added)) % steps
     return [*added, *[None] * missing]
+
+
+def _logprobs(chain: CallChain) -> list[float]:
+    # The trainer has `None` where vLLM knows none.
+    known = cast("Sequence[float | None]", chain.logprobs or [0.0] * len(chain.mask))
+    return [math.nan if value is None else value for value in known]
 
 
 def _with_rows(batch: dict[str, Any], added: Sequence[AddedRow | None], trainer: Any) -> dict[str, Any]:
@@ -84,7 +97,7 @@ def _with_rows(batch: dict[str, Any], added: Sequence[AddedRow | None], trainer:
     put("completion_mask", lambda chain: [1] * len(chain.completion_ids), [1], "right", 0)
     put("tool_mask", lambda chain: chain.mask, [0], "right", 1)
     if "sampling_per_token_logps" in batch:
-        put("sampling_per_token_logps", lambda chain: chain.logprobs or [0.0] * len(chain.mask), [0.0], "right", 0)
+        put("sampling_per_token_logps", _logprobs, [0.0], "right", 0)
     places = torch.tensor([row.place if row is not None else 0 for row in added], device=batch["advantages"].device)
     batch["advantages"] = torch.cat([batch["advantages"], batch["advantages"][places]])
     trained = torch.tensor(float(sum(chain.trained for chain in chains if chain)), device=trainer.accelerator.device)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, cast
 
 from jinja2 import TemplateError
@@ -20,6 +21,7 @@ from envport_bridges.trl.turns import read_turn
 __all__ = ["ChatTemplateFormat", "complete_for_tools", "prepare_for_tools"]
 
 _NO_LIMIT = 1 << 30
+_MOST_KEPT = 256
 _CONTROL = {"sanitize_control_tokens": True}
 """What an environment shows must not end a turn and speak for the user."""
 
@@ -44,7 +46,16 @@ def complete_for_tools(processing_class: Any, chat_template: str | None) -> str 
 
 
 def prepare_for_tools(trainer: Any) -> None:
-    """Complete a trainer that was given no tools for conversations with tools."""
+    """Complete a trainer that was given no tools for conversations with tools.
+
+    Raises:
+        ConfigurationError: It was given tools, or environments that have some.
+    """
+    if getattr(trainer, "tools", None) or getattr(trainer, "environment_factories", None):
+        raise ConfigurationError(
+            "pass neither tools nor environment_factory beside rollout_func: the trainer would call the tools a second "
+            "time, and train all that stands between the model's turns"
+        )
     trainer.chat_template = complete_for_tools(trainer.processing_class, trainer.chat_template)
     trainer.chat_template_kwargs = {**_CONTROL, **trainer.chat_template_kwargs}
 
@@ -82,13 +93,20 @@ class ChatTemplateFormat:
         )
 
     @classmethod
-    def of_model(cls, processing_class: Any, model: Any, end_ids: Sequence[int] | None = None) -> ChatTemplateFormat:
+    def of_model(
+        cls,
+        processing_class: Any,
+        model: Any,
+        end_ids: Sequence[int] | None = None,
+        template_settings: Mapping[str, Any] = MappingProxyType({}),
+    ) -> ChatTemplateFormat:
         """The format in which a saved model is served: the same as in training.
 
         Args:
             processing_class: Its tokenizer or processor.
             model: The model, or its configuration.
             end_ids: The ids that end a turn; those of its generation configuration if not given.
+            template_settings: Further arguments of the template. They are not saved with a model.
 
         Raises:
             ConfigurationError: There is no chat template, or TRL knows no parser for it.
@@ -101,7 +119,8 @@ class ChatTemplateFormat:
         except ValueError as error:
             raise ConfigurationError(f"the model's chat template cannot be used with tools: {error}") from error
         ids = list(end_ids) if end_ids is not None else _eos_of(model)
-        return cls(processing_class, template, _CONTROL, frozenset([*ids, tokenizer.eos_token_id]), _positions(model))
+        ends = frozenset([*ids, tokenizer.eos_token_id])
+        return cls(processing_class, template, {**_CONTROL, **template_settings}, ends, _positions(model))
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -130,6 +149,7 @@ class ChatTemplateFormat:
         ]
         key = json.dumps([calls, list(tools)], sort_keys=True)
         if key not in self._ends:
+            _make_room(self._ends)
             self._ends[key] = self._up_to_end(self._ids(short, tools, False))
         before, end = self._ends[key]
         whole = self._ids([*short, *map(_plain, later)], tools, True)
@@ -138,7 +158,10 @@ class ChatTemplateFormat:
     def _up_to_end(self, ids: list[int]) -> tuple[list[int], int | None]:
         """The ids up to the one that ends the last turn, and that id."""
         last = max((place for place, one in enumerate(ids) if one in self.end_ids), default=None)
-        return (ids, None) if last is None else (ids[: last + 1], ids[last])
+        # With text behind it, it ended an earlier message: the template writes no end of this turn.
+        if last is None or self.text(ids[last + 1 :]).strip():
+            return ids, None
+        return ids[: last + 1], ids[last]
 
     def _ids(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], generation: bool
@@ -153,7 +176,7 @@ class ChatTemplateFormat:
                 return_dict=True,
                 **self.template_settings,
             )
-        except (TemplateError, TypeError, KeyError, ValueError) as error:
+        except (TemplateError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CannotRender(f"{type(error).__name__}: {error}") from error
         return list(rendered["input_ids"][0])
 
@@ -172,6 +195,7 @@ class ChatTemplateFormat:
     def _tools(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, ListedTool]:
         key = json.dumps(list(tools), sort_keys=True)
         if key not in self._listed:
+            _make_room(self._listed)
             functions = [tool["function"] for tool in tools]
             self._listed[key] = {
                 function["name"]: ListedTool.of(
@@ -189,6 +213,12 @@ class ChatTemplateFormat:
     def text(self, ids: Sequence[int]) -> str:
         """The text of ids, without special tokens."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+
+def _make_room(kept: dict[str, Any]) -> None:
+    """Forget what was found first. A model makes up names of tools without end."""
+    while len(kept) >= _MOST_KEPT:
+        del kept[next(iter(kept))]
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:

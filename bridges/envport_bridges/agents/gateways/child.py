@@ -7,6 +7,7 @@ The gateway ends when standard input ends, so that no gateway is left behind.
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 from envport.episodes import Limits
@@ -26,6 +27,13 @@ def main() -> None:
     """Serve the environment that standard input names, and print the address."""
     hide_memory()
     asked = json.loads(sys.stdin.readline())
+    # What an environment prints must not get between our lines.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(**words: object) -> None:
+        print(json.dumps(words), file=answers, flush=True)
+
     sys.path += [folder for folder in asked["path"] if folder not in sys.path]
     try:
         spec = _load(asked["reference"], asked["options"], asked["score"])
@@ -33,9 +41,9 @@ def main() -> None:
         settings = Settings(port=0, limits=_LIMITS, drain_seconds=0, end_with_input=True)
         service = Service(settings, [spec], {"ENVPORT_TOKEN": asked["token"]})
     except EnvportError as error:
-        _say(error={"code": error.code, "message": str(error)})
+        say(error={"code": error.code, "message": str(error)})
         return
-    service.run(lambda: _say(url=service.url, name=spec.name))
+    service.run(lambda: say(url=service.url, name=spec.name))
 
 
 def _load(reference: str, options: str, score: str | None) -> EnvironmentDefinition:
@@ -45,10 +53,6 @@ def _load(reference: str, options: str, score: str | None) -> EnvironmentDefinit
         raise
     except (Exception, SystemExit) as error:
         raise InvalidEnvironment(f"{reference} cannot be loaded: {type(error).__name__}: {error}") from error
-
-
-def _say(**words: object) -> None:
-    print(json.dumps(words), flush=True)
 
 
 if __name__ == "__main__":

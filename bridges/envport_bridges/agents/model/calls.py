@@ -22,8 +22,13 @@ _MessageKey = tuple[Any, ...]
 def _message_key(message: Mapping[str, Any]) -> _MessageKey:
     """Equal for two messages that say the same, whatever an SDK added, dropped or reordered on the way."""
     calls = cast("Sequence[Mapping[str, Any]]", message.get("tool_calls") or ())
-    written = tuple((call["function"]["name"], _sorted(call["function"]["arguments"])) for call in calls)
+    written = tuple((call["function"]["name"], _arguments_key(call["function"]["arguments"])) for call in calls)
     return message["role"], str(message.get("content") or "").strip(), written, message.get("tool_call_id")
+
+
+def _arguments_key(arguments: Any) -> str:
+    """Equal for what is the same to an agent in JavaScript: it sends 1.0 back as 1, and infinity as null."""
+    return _sorted(json.loads(json.dumps(arguments), parse_int=float, parse_constant=lambda _: None))
 
 
 def _sorted(value: Any) -> str:
@@ -90,8 +95,12 @@ class ModelCall:
     @property
     def path(self) -> list[ModelCall]:
         """The turns from the first of its conversation to this one."""
-        before = self.parent.path if self.parent is not None else []
-        return [*before, self]
+        turns: list[ModelCall] = []
+        turn: ModelCall | None = self
+        while turn is not None:
+            turns.append(turn)
+            turn = turn.parent
+        return turns[::-1]
 
     @property
     def context_start(self) -> int:

@@ -79,6 +79,9 @@ def _ids_of(
         if following is not None:
             end, ids = following
             ended = bool(parent.completion_ids) and parent.completion_ids[-1] in chat.end_ids
+            if ended and ids[:1] == parent.completion_ids[-1:]:
+                # In some formats, a turn is ended by the id with which the next message begins.
+                ids = ids[1:]
             return parent, [*parent.ids, *([] if ended or end is None else [end]), *ids]
     return None, chat.render(request.messages, request.tools)
 

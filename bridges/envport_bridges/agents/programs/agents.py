@@ -180,8 +180,12 @@ def _found(text: str, command: str) -> str:
     if shutil.which(program) is None:
         presets = ", ".join(PRESETS)
         raise InvalidOption(f"agent {text!r}: there is no program {program!r} here (presets: {presets})")
-    found = [os.path.abspath(word) if "/" in word and Path(word).is_file() else word for word in words]
-    return shlex.join(found)
+    return shlex.join(os.path.abspath(word) if _names_a_file(word) else word for word in words)
+
+
+def _names_a_file(word: str) -> bool:
+    # A word such as `run` is more likely a command than the file of that name which happens to be here.
+    return ("/" in word or Path(word).suffix != "") and os.path.isfile(word)
 
 
 def _write(file: Path, text: str) -> None:

@@ -23,10 +23,11 @@ _PROVIDERS = (
 )
 _WORDS = frozenset(
     (
-        *("AUTH", "COOKIE", "CREDENTIAL", "CREDENTIALS", "KEY", "KEYS", "PASSWD", "PASSWORD"),
+        *("AUTH", "COOKIE", "CREDENTIAL", "CREDENTIALS", "CREDS", "KEY", "KEYS", "PASS", "PASSPHRASE"),
         *("PAT", "PWD", "SECRET", "SECRETS", "TOKEN", "TOKENS"),
     )
 )
+_ENDINGS = ("APIKEY", "PASSWD", "PASSWORD")
 # The shell's folders, not passwords.
 _FOLDERS = frozenset({"PWD", "OLDPWD"})
 _LOGIN_IN_URL = re.compile(r"://[^/\s@]*:[^/\s@]+@")
@@ -47,4 +48,4 @@ def without_credentials(environ: Mapping[str, str]) -> dict[str, str]:
 def _tells(name: str) -> bool:
     if name in _FOLDERS:
         return False
-    return name.startswith(_PROVIDERS) or any(word in _WORDS or word.endswith("APIKEY") for word in name.split("_"))
+    return name.startswith(_PROVIDERS) or any(word in _WORDS or word.endswith(_ENDINGS) for word in name.split("_"))

@@ -41,7 +41,7 @@ class AgentSandbox:
         named = (word for word in shlex.split(agent.command)[1:] if os.path.isabs(word) and os.path.isfile(word))
         self._sandbox = ProgramSandbox(
             "an agent",
-            "Or trust the agent, and give --no-sandbox",
+            "Or trust the agent, and give --no-sandbox (in Python: sandbox=False)",
             name=os.environ.get("USER", "agent"),
             home=self._home,
             network=True,
