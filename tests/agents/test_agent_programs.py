@@ -200,6 +200,21 @@ async def test_a_program_that_fails_says_how():
     assert (ended.code, ended.broke) == (3, "exit code 3. The end of its output: 5")
 
 
+async def test_a_program_that_writes_without_end_fills_no_disk(tmp_path: Path):
+    flood = tmp_path / "flood.py"
+    flood.write_text("""
+import os, sys
+for _ in range(32):
+    sys.stdout.write("x" * 2**20)
+files = [os.path.join(folder, name) for folder, _, names in os.walk("..") for name in names]
+print("\\nkept:", sum(os.path.getsize(file) for file in files))
+raise SystemExit(1)
+""")
+    ended = await AgentRunner(Agent.named(f"{{python}} {flood}")).run(MISSION, patient(60))
+    assert len(ended.output) == 16_384
+    assert int(ended.output.rpartition("x\nkept: ")[2]) < 2**16
+
+
 def test_a_program_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "agents").mkdir()
     for name in ("player.py", "agents/player.py", "run"):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from patience import patient
 from scripted_policy import ScriptedPolicy, Serve, calls, says
 
-from envport_bridges.agents.apis.requests import RequestRefused
+from envport_bridges.agents.apis.requests import RequestRefused, TokenUsage
 from envport_bridges.agents.model.endpoint import ModelEndpoint
 from envport_bridges.agents.model.surface import EndpointLimits
 
@@ -249,6 +249,20 @@ def test_limits_of_a_session(serve: Serve):
     assert [answer.status_code for answer in answers] == [200, 200, 400]
     assert refusal(answers[-1], CHAT)[1] == "budget_exceeded"
     assert session.refused == {"request_too_large": 1, "budget_exceeded": 1}
+
+
+def test_turns_that_the_agent_did_not_wait_for_count_too(serve: Serve):
+    def written(request: Any) -> Any:
+        session.totals.add(TokenUsage(1, 1))
+        raise ValueError("nobody waits for this")
+
+    endpoint, _ = serve(written)
+    session = endpoint.open_session(max_calls=2)
+    answers = [
+        httpx2.post(f"{endpoint.anthropic_url}{CHAT}", json={"messages": SAID}, headers={"x-api-key": session.token})
+        for _ in range(3)
+    ]
+    assert refusal(answers[-1], CHAT)[:2] == (400, "budget_exceeded")
 
 
 KEYS = st.sampled_from([

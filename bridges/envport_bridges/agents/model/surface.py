@@ -196,7 +196,8 @@ class ModelSurface:
             return None
         request = api.read(_parsed(body))
         ignored = self._tell(session, request)
-        if session.turns >= session.max_calls:
+        # Also those that were written for nobody, because the agent did not wait.
+        if max(session.turns, session.totals.turns) >= session.max_calls:
             most = f"the model has written {session.max_calls} turns for this episode, which is the most"
             raise RequestRefused(400, "budget_exceeded", most)
         session.turns += 1

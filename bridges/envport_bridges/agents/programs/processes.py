@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,9 @@ import anyio
 import anyio.abc
 
 from envport_bridges.agents.programs.deadlines import Deadline
+from envport_bridges.agents.programs.output import ProgramOutput
 
-__all__ = ["KEPT_BYTES", "SUPERVISED", "Ended", "run_bounded"]
-
-KEPT_BYTES = 16_384
-"""How much of a program's output is kept: the end of it."""
+__all__ = ["SUPERVISED", "Ended", "run_bounded"]
 
 # Isolated mode, so that the program's folder and variables cannot change the supervisor.
 SUPERVISED = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py")))
@@ -55,7 +54,6 @@ async def run_bounded(
     cwd: Path,
     env: Mapping[str, str],
     limit: float | Deadline,
-    log: Path,
     pass_fds: Sequence[int] = (),
 ) -> Ended:
     """Run a program. Kill its process tree when it ends, exceeds its time limit, or this coroutine is cancelled.
@@ -65,32 +63,42 @@ async def run_bounded(
         cwd: Its working directory.
         env: All of its environment variables.
         limit: Its time limit, or its seconds.
-        log: File for its output. A pipe could be kept open by a process that was not killed.
         pass_fds: Descriptors that it inherits, at the same numbers.
     """
     deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
     code: int | None = None
-    with log.open("wb") as sink:
-        process = await anyio.open_process(
-            [*SUPERVISED, *words],
-            cwd=cwd,
-            env=dict(env),
-            stdin=subprocess.PIPE,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            # Keep Ctrl-C away from the supervisor, which would end before it has killed the program. We handle Ctrl-C.
-            start_new_session=True,
-            pass_fds=pass_fds,
-        )
+    reads, writes = os.pipe()
+    try:
+        output = ProgramOutput(reads)
+        try:
+            process = await anyio.open_process(
+                [*SUPERVISED, *words],
+                cwd=cwd,
+                env=dict(env),
+                stdin=subprocess.PIPE,
+                stdout=writes,
+                stderr=subprocess.STDOUT,
+                # Keep Ctrl-C away from the supervisor, which would end before it has killed the program.
+                # We handle Ctrl-C.
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+        finally:
+            os.close(writes)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_expire, deadline, tasks.cancel_scope)
+                tasks.start_soon(output.follow)
                 code = await process.wait()
+                # A process that was not killed could keep the pipe open.
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
                 await _end(process)
-    return Ended(code, _tail(log))
+        output.read()
+    finally:
+        os.close(reads)
+    return Ended(code, output.text)
 
 
 async def _expire(deadline: Deadline, scope: anyio.CancelScope) -> None:
@@ -102,9 +110,3 @@ async def _end(process: anyio.abc.Process) -> None:
     if process.stdin is not None:
         await process.stdin.aclose()
     await process.wait()
-
-
-def _tail(log: Path) -> str:
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - KEPT_BYTES))
-        return file.read().decode(errors="replace")

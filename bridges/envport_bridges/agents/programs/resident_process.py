@@ -7,8 +7,6 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -16,14 +14,14 @@ import anyio
 from envport.errors import ConfigurationError
 from envport_bridges.agents.programs.agents import Agent
 from envport_bridges.agents.programs.deadlines import Deadline
-from envport_bridges.agents.programs.processes import KEPT_BYTES, SUPERVISED, Ended
+from envport_bridges.agents.programs.output import ProgramOutput, read_there
+from envport_bridges.agents.programs.processes import SUPERVISED, Ended
 from envport_bridges.agents.programs.resident_lines import Done, Lines, done_in
 from envport_bridges.agents.programs.rooms import Rooms
 from envport_bridges.agents.programs.sandbox import AgentSandbox
 
 __all__ = ["ResidentProcess"]
 
-_READ_BYTES = 65_536
 _MOST_OUTPUT = 400
 # A process ends a moment after it has closed its standard output.
 _ENDING_SECONDS = 2.0
@@ -53,7 +51,6 @@ class ResidentProcess:
         # A second answer for a mission changes nothing.
         self._answered: set[str] = set()
         self._said: deque[bytes] = deque()
-        self._output = bytearray()
         rooms = Rooms(Path(self._folder.name))
         rooms.work.mkdir()
         words, variables, self._status = agent.resident_words(), agent.shared_variables(), rooms.root / "status"
@@ -86,8 +83,9 @@ class ResidentProcess:
         assert stdin is not None
         assert stdout is not None
         assert stderr is not None
-        self._control, self._answers, self._log = stdin.fileno(), stdout.fileno(), stderr.fileno()
-        for descriptor in (self._missions, self._answers, self._log):
+        self._control, self._answers = stdin.fileno(), stdout.fileno()
+        self._output = ProgramOutput(stderr.fileno())
+        for descriptor in (self._missions, self._answers):
             os.set_blocking(descriptor, False)
 
     def ready(self) -> bool:
@@ -96,7 +94,7 @@ class ResidentProcess:
             idle = time.monotonic() - self._idle_since
             if idle > self._idle_seconds - min(_MARGIN_SECONDS, self._idle_seconds / 2):
                 return False
-        self._read(self._log, self._keep)
+        self._output.read()
         if self._process.poll() is not None or not self._read_lines():
             return False
         answers = [done for line in self._said if (done := done_in(line))]
@@ -132,21 +130,21 @@ class ResidentProcess:
 
             tasks.start_soon(expire)
             tasks.start_soon(self._send, line)
-            tasks.start_soon(self._read_log)
+            tasks.start_soon(self._output.follow)
             answer = await self._answer()
             tasks.cancel_scope.cancel()
-        self._read(self._log, self._keep)
+        self._output.read()
         if over:
-            return Ended(None, self._text()), False
+            return Ended(None, self._output.text), False
         if answer is None:
             return await self._died(), False
         if answer.id != name:
             return Ended(
-                1, self._text(), f"it answered for the mission {answer.id[:64]!r}, which is not this one"
+                1, self._output.text, f"it answered for the mission {answer.id[:64]!r}, which is not this one"
             ), False
         self._answered.add(name)
         self._idle_since = time.monotonic()
-        return Ended(1 if answer.error is not None else 0, self._text(), answer.error), self._say(b"i")
+        return Ended(1 if answer.error is not None else 0, self._output.text, answer.error), self._say(b"i")
 
     async def stop(self) -> None:
         """Kill it with all that it has started, and remove its folders."""
@@ -190,7 +188,7 @@ class ResidentProcess:
                 line = self._said.popleft()
                 done = done_in(line)
                 if done is None:
-                    self._keep(line + b"\n")
+                    self._output.add(line + b"\n")
                 elif done.id not in self._answered:
                     return done
             if not more:
@@ -198,40 +196,17 @@ class ResidentProcess:
             await anyio.wait_readable(self._answers)
 
     def _read_lines(self) -> bool:
-        return self._read(self._answers, lambda received: self._said.extend(self._lines.of(received)))
-
-    async def _read_log(self) -> None:
-        while self._read(self._log, self._keep):
-            await anyio.wait_readable(self._log)
-
-    @staticmethod
-    def _read(descriptor: int, take: Callable[[bytes], object]) -> bool:
-        """Read what is there, and say whether there may be more later."""
-        with suppress(BlockingIOError):
-            # No more at once, so that an endless stream lets others run.
-            for _ in range(4):
-                received = os.read(descriptor, _READ_BYTES)
-                if not received:
-                    return False
-                take(received)
-        return True
-
-    def _keep(self, received: bytes) -> None:
-        self._output += received
-        del self._output[:-KEPT_BYTES]
-
-    def _text(self) -> str:
-        return self._output.decode(errors="replace")
+        return read_there(self._answers, lambda received: self._said.extend(self._lines.of(received)))
 
     async def _died(self) -> Ended:
         deadline = Deadline(_ENDING_SECONDS)
         # There is no event: the supervisor is no child of asyncio's.
         while self._process.poll() is None and deadline.left():  # noqa: ASYNC110
             await anyio.sleep(_ENDING_STEP)
-        self._read(self._log, self._keep)
+        self._output.read()
         code = self._process.poll()
         if code is None:
-            return Ended(1, self._text(), "it closed its standard output before it was done")
+            return Ended(1, self._output.text, "it closed its standard output before it was done")
         if self._sandbox is not None and not self._sandbox.was_made(self._status.read_bytes()):
-            raise ConfigurationError(f"the sandbox of the agent could not be made: {self._text()[-_MOST_OUTPUT:]}")
-        return Ended(code, self._text(), f"it ended with exit code {code} before it was done")
+            raise ConfigurationError(f"the sandbox of the agent could not be made: {self._output.text[-_MOST_OUTPUT:]}")
+        return Ended(code, self._output.text, f"it ended with exit code {code} before it was done")

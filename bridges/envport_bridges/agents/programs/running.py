@@ -84,5 +84,4 @@ async def _sandboxed(
 async def _supervised(
     words: list[str], variables: dict[str, str], rooms: Rooms, limit: float | Deadline, pass_fds: Sequence[int] = ()
 ) -> Ended:
-    log = rooms.root / "output"
-    return await run_bounded(words, cwd=rooms.work, env=variables, limit=limit, log=log, pass_fds=pass_fds)
+    return await run_bounded(words, cwd=rooms.work, env=variables, limit=limit, pass_fds=pass_fds)
