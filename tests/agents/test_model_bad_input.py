@@ -9,7 +9,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from patience import patient
 from scripted_policy import ScriptedPolicy, Serve, calls, says
@@ -297,6 +297,7 @@ def test_no_body_is_a_fault_of_ours():
 
             @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
             @given(path=st.sampled_from([CHAT, MESSAGES, RESPONSES]), body=BODY)
+            @example(path=CHAT, body={"messages": SAID})
             def answered(path: str, body: Any) -> None:
                 answer = http.post(path, content=json.dumps(body))
                 assert answer.status_code in (200, 400), answer.text

@@ -9,6 +9,8 @@ import pytest
 from command_line import envport
 from patience import patient
 
+LIMIT = f"{patient(0.3):g}"
+
 HANGS = """
 import time
 
@@ -31,20 +33,20 @@ class InThread(Blocks):
     \"\"\"Hangs in a thread.\"\"\"
 
     runtime = "thread"
-    call_seconds = 0.1
+    call_seconds = LIMIT
 
 
 class InProcess(Blocks):
     \"\"\"Hangs in a process.\"\"\"
 
     runtime = "process"
-    call_seconds = 0.1
+    call_seconds = LIMIT
 """
 
 
 @pytest.fixture
 def hangs(tmp_path: Path) -> Path:
-    (tmp_path / "hangs.py").write_text(HANGS)
+    (tmp_path / "hangs.py").write_text(HANGS.replace("LIMIT", LIMIT))
     (tmp_path / "slow_import.py").write_text("import time\ntime.sleep(3600)\n")
     return tmp_path
 
@@ -65,7 +67,7 @@ def test_a_call_that_blocks_is_told_named_and_left(hangs: Path) -> None:
 def test_a_call_that_hangs_elsewhere_is_stopped(hangs: Path, cls: str) -> None:
     done = envport("check", f"./hangs.py:{cls}", "--seed", "0", cwd=hangs)
     assert done.returncode == 1
-    assert "error [call] act({}) hangs: The call took longer than its limit of 0.1 s." in done.stdout
+    assert f"error [call] act({{}}) hangs: The call took longer than its limit of {LIMIT} s." in done.stdout
 
 
 def test_an_import_that_hangs_is_named(hangs: Path) -> None:
