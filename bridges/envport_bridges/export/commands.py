@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import anyio
 import anyio.from_thread
@@ -15,6 +14,7 @@ import anyio.to_thread
 import typer
 
 from envport.cli.groups import OptionGroup, grouped
+from envport.cli.options import json_object
 from envport.cli.stored import ArchiveOptions, FilterOptions, found_episodes
 from envport.errors import ConfigurationError
 from envport.trajectories.archive import Archive, EpisodeFilter
@@ -58,9 +58,11 @@ class FormOptions(OptionGroup):
         """The same as the functions of this package take it.
 
         Raises:
-            ConfigurationError: What is given for the template is no JSON object.
+            InvalidOption: What is given for the template is no JSON object.
         """
-        return ConversationForm(self.keep_refused, self.last_turn, _object(self.chat_template_kwargs))
+        return ConversationForm(
+            self.keep_refused, self.last_turn, json_object("--chat-template-kwargs", self.chat_template_kwargs)
+        )
 
 
 @grouped
@@ -150,15 +152,3 @@ def _writer(form: str | None, file: Path) -> _Write:
         what = f"--format is {form!r}" if form is not None else f"the name of {file} does not say in which format"
         raise ConfigurationError(f"{what}; allowed: {', '.join(_WRITERS)} (--format, or FILE.jsonl and FILE.parquet)")
     return _WRITERS[named]
-
-
-def _object(text: str | None) -> Mapping[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"--chat-template-kwargs is {text!r}; it has to be a JSON object")
-    return cast("dict[str, Any]", value)

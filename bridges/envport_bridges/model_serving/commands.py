@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import typer
 
 from envport.cli.groups import OptionGroup, grouped
-from envport.errors import InvalidOption
+from envport.cli.options import json_object
 from envport_bridges.model_serving.settings import ServedModelSettings
 
 __all__ = ["model"]
@@ -99,20 +97,8 @@ class WritingOptions(OptionGroup):
             self.top_k,
             self.seed,
             self.vllm,
-            _object(self.chat_template_kwargs),
+            json_object("--chat-template-kwargs", self.chat_template_kwargs),
         )
-
-
-def _object(text: str | None) -> Mapping[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise InvalidOption(f"--chat-template-kwargs is {text!r}; it has to be a JSON object")
-    return cast("dict[str, Any]", value)
 
 
 @model.callback()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
 
 import typer
 
 from envport.client.addresses import URL_VARIABLE
 from envport.client.choosing import DEFAULT_URL
+from envport.errors import InvalidOption
 
 __all__ = [
     "REFERENCE_EXAMPLES",
@@ -21,6 +24,7 @@ __all__ = [
     "SplitName",
     "TaskIndex",
     "Url",
+    "json_object",
     "token",
 ]
 
@@ -71,3 +75,20 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 def token() -> str | None:
     """The token of the user who runs the command."""
     return os.environ.get("ENVPORT_TOKEN") or None
+
+
+def json_object(option: str, text: str | None) -> Mapping[str, Any] | None:
+    """Read an option that is a JSON object, if it is given.
+
+    Raises:
+        InvalidOption: It is none.
+    """
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidOption(f"{option} is {text!r}; it has to be a JSON object")
+    return cast("dict[str, Any]", value)
