@@ -3,19 +3,23 @@
 import asyncio
 import json
 import os
+import ssl
 import sys
 from pathlib import Path
 
 import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+TLS = ssl.create_default_context()  # To load the certificates for each client would take longer than a game.
 
 
 async def play(mission):
     async with (
-        AsyncOpenAI(base_url=mission["model_url"], api_key=mission["model_token"]) as model,
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {mission['mcp_token']}"}, timeout=60) as http,
+        DefaultAsyncHttpxClient(verify=TLS) as web,
+        AsyncOpenAI(base_url=mission["model_url"], api_key=mission["model_token"], http_client=web) as model,
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {mission['mcp_token']}"}, timeout=60, verify=TLS) as http,
         Client(streamable_http_client(mission["mcp_url"], http_client=http)) as episode,
     ):
         listed = (await episode.list_tools()).tools
