@@ -18,7 +18,8 @@ __all__ = ["MOST_OF_A_ROLLOUT", "AgentCosts", "measure_agents"]
 MOST_OF_A_ROLLOUT = 4.0
 """Target: time of an episode that a resident agent plays, by that of one of `spec.rollout_func`."""
 
-_AT_ONCE = 8
+_AT_ONCE = (8, 16, 32)
+_STARTED_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,17 @@ class AgentCosts:
     Attributes:
         episodes: How many episodes each round had; 16 of those with a process for each.
         rounds: How many rounds there were.
-        seconds: The median of each way: `rollout_func`, `resident`, and `started` (a process for each episode).
-        ratios: The median of `resident` and `started` by `rollout_func` of the same round.
+        rollout: Seconds of an episode by `rollout_func`, all at once: the median.
+        resident: Seconds by resident agents and their ratio to `rollout`: medians, by how many played at once.
+        started: The same by agents that are started for each episode, 8 at once.
         figures: What the policy of the resident agents was asked.
     """
 
     episodes: int
     rounds: int
-    seconds: dict[str, float]
-    ratios: dict[str, float]
+    rollout: float
+    resident: dict[int, tuple[float, float]]
+    started: tuple[float, float]
     figures: DeskFigures
 
     @property
@@ -71,12 +74,12 @@ def _played(train: Any, options: Any, rounds: int) -> AgentCosts:
     spec = train.spec_of(options, 0)
     model, tokenizer = train.policy(spec, 0, options, options.output)
     command = f"{{python}} {train.HERE / options.agent}"
-    agent: dict[str, Any] = {"at_once": _AT_ONCE, "deadline": 120}
-    ways: dict[str, Any] = {
-        "rollout_func": spec.rollout_func,
-        "resident": spec.agent_rollout_func(f"{command} --resident", resident=True, **agent),
-        "started": spec.agent_rollout_func(command, **agent),
+    rollout: Any = spec.rollout_func
+    resident: dict[int, Any] = {
+        at_once: spec.agent_rollout_func(f"{command} --resident", resident=True, at_once=at_once)
+        for at_once in _AT_ONCE
     }
+    started: Any = spec.agent_rollout_func(command, at_once=_STARTED_AT_ONCE)
     trainer: Any = train.GRPOTrainer(
         model=model,
         args=train.settings(options, 0, options.output),
@@ -88,21 +91,19 @@ def _played(train: Any, options: Any, rounds: int) -> AgentCosts:
     trainer.remove_callback(PrinterCallback)
     prompts = [prompt for prompt in spec.rollout_dataset["prompt"] for _ in range(options.group_size)]
     # A program that is started for each episode takes seconds.
-    sizes = {way: len(prompts) if way != "started" else 2 * _AT_ONCE for way in ways}
-    for way, play in ways.items():
-        play(prompts[: sizes[way]], trainer)  # Connections, gateways and processes are there afterwards.
-    taken = [{way: _seconds(play, prompts[: sizes[way]], trainer) for way, play in ways.items()} for _ in range(rounds)]
-    comparing = spec.agent_rollout_func(f"{command} --resident", resident=True, compare_tokenizing=True, **agent)
+    few = prompts[: 2 * _STARTED_AT_ONCE]
+    ways = [(rollout, prompts), *((play, prompts) for play in resident.values()), (started, few)]
+    for play, asked in ways:
+        play(asked, trainer)  # Connections, gateways and processes are there afterwards.
+    taken = [[_seconds(play, asked, trainer) for play, asked in ways] for _ in range(rounds)]
+    comparing = spec.agent_rollout_func(f"{command} --resident", resident=True, compare_tokenizing=True)
     comparing(prompts, trainer)
-    for play in (ways["resident"], comparing):
+    for play in (*resident.values(), comparing):
         play.close()
-    by_rollout = {way: [one[way] / one["rollout_func"] for one in taken] for way in ("resident", "started")}
+    by_rollout = [[seconds / one[0] for seconds in one] for one in taken]
+    rolled, *found = zip(map(median, zip(*taken, strict=True)), map(median, zip(*by_rollout, strict=True)), strict=True)
     return AgentCosts(
-        len(prompts),
-        rounds,
-        {way: median(one[way] for one in taken) for way in ways},
-        {way: median(ratios) for way, ratios in by_rollout.items()},
-        comparing.figures,
+        len(prompts), rounds, rolled[0], dict(zip(resident, found[:-1], strict=True)), found[-1], comparing.figures
     )
 
 

@@ -310,12 +310,13 @@ def agents(options: argparse.Namespace) -> None:
     print(
         f"agents: {found.rounds} rounds of {found.episodes} episodes; medians of seconds for an episode, and of ratios"
     )
-    print(f"agents: rollout_func {found.seconds['rollout_func']:.3f} s")
-    print(
-        f"agents: a resident agent {found.seconds['resident']:.3f} s, {found.ratios['resident']:.1f} times that "
-        f"(to reach: at most {MOST_OF_A_ROLLOUT:.0f})"
-    )
-    print(f"agents: an agent started for each {found.seconds['started']:.3f} s, {found.ratios['started']:.1f} times")
+    print(f"agents: rollout_func {found.rollout:.3f} s, all at once")
+    for at_once, (seconds, ratio) in found.resident.items():
+        print(
+            f"agents: resident agents {seconds:.3f} s, {ratio:.1f} times that, {at_once} at once "
+            f"(to reach: at most {MOST_OF_A_ROLLOUT:.0f})"
+        )
+    print(f"agents: an agent started for each {found.started[0]:.3f} s, {found.started[1]:.1f} times, 8 at once")
     print(
         f"agents: {found.tokenized_differently:.1%} of {found.figures.extended:,} contexts that extend an earlier one "
         "would differ if the agent's words were tokenized again; here, none does"

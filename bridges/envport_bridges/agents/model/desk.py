@@ -22,8 +22,10 @@ __all__ = ["DeskFigures", "ModelDesk"]
 
 logger = logging.getLogger(__name__)
 
-_LINGER_SECONDS = 0.02
-"""A batch costs hardly more than a single request, so a request waits this long for others."""
+_LEAST_LINGER = 0.02
+_LINGER_SHARE = 0.25
+"""A batch costs hardly more than a single request, so a request waits for others: by this share of the time of the
+latest batch. Who comes too late has to wait for a whole one, and agents that once were too late stay so."""
 
 _RunningKey = tuple[ModelSession, Conversation, int | None, tuple[str, ...]]
 
@@ -88,7 +90,6 @@ class ModelDesk:
         chat: The model's chat format.
         sampler: What samples.
         limits: How long conversations may become.
-        linger: Seconds for which a request waits for others, if the sampler works in batches.
         compare_tokenizing: Whether to count contexts that tokenizing the agent's words again would change. It doubles
             the work of making contexts.
         survives: Whether to go on when the sampler fails, as a server does. Otherwise, `work` raises what it raised.
@@ -99,7 +100,6 @@ class ModelDesk:
         chat: ChatFormat,
         sampler: Sampler,
         limits: ContextLimits,
-        linger: float = _LINGER_SECONDS,
         compare_tokenizing: bool = False,
         survives: bool = False,
     ):
@@ -107,7 +107,7 @@ class ModelDesk:
         self._chat = chat
         self._sampler = sampler
         self._limits = limits
-        self._linger = linger
+        self._linger = _LEAST_LINGER
         self._compare = compare_tokenizing
         self._survives = survives
         self._inbox: queue.SimpleQueue[_Asked | tuple[_Sampling, Future[Sampled]] | None] = queue.SimpleQueue()
@@ -226,7 +226,9 @@ class ModelDesk:
             self._fail([asked for sampling in samplings for asked in sampling.waiting], error)
             return
         finally:
-            self.figures.sampling_seconds += time.perf_counter() - began
+            taken = time.perf_counter() - began
+            self.figures.sampling_seconds += taken
+            self._linger = max(_LEAST_LINGER, _LINGER_SHARE * taken)
         self.figures.batches += 1
         self.figures.calls += len(samplings)
         for sampling, future in zip(samplings, futures, strict=True):
