@@ -8,15 +8,19 @@ from typing import Any, Self
 from uuid import uuid4
 
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.typing import Subprotocol
 
 from envport.bench.jobs import BadAnswer
 from envport.bench.targets import BenchTarget
+from envport.types import CHANNEL_LINES
 
 __all__ = ["ChannelCaller", "ChannelLine"]
 
 
 class ChannelLine:
     """One WebSocket, with the requests that wait for their answers.
+
+    What is asked in one turn of the event loop goes in one message, as our clients do it, if the server agrees.
 
     Args:
         url: Address of the server.
@@ -26,6 +30,7 @@ class ChannelLine:
     def __init__(self, url: str, path: str):
         self._address = f"ws{url.removeprefix('http')}{path}"
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._outgoing: list[bytes] = []
         self._number = 0
         self._socket: ClientConnection | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -35,18 +40,29 @@ class ChannelLine:
         """Send a request, and return the message that comes back with its id."""
         async with self._lock:
             if self._socket is None:
-                self._socket = await connect(self._address, compression=None, max_size=None)
+                self._socket = await connect(
+                    self._address, compression=None, max_size=None, subprotocols=[Subprotocol(CHANNEL_LINES)]
+                )
                 self._reading = asyncio.create_task(self._read(self._socket))
         self._number += 1
         number = self._number
         message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        await self._socket.send(json.dumps(message).encode())
+        self._outgoing.append(json.dumps(message).encode())
+        if len(self._outgoing) == 1:
+            await self._send_with_others(self._socket)
         return json.loads(await answer)
+
+    async def _send_with_others(self, socket: ClientConnection) -> None:
+        await asyncio.sleep(0)  # The others of this turn are asked meanwhile.
+        outgoing, self._outgoing = self._outgoing, []
+        for message in outgoing if socket.subprotocol is None else [b"\n".join(outgoing)]:
+            await socket.send(message)
 
     async def _read(self, socket: ClientConnection) -> None:
         async for data in socket:
-            self._waiting.pop(json.loads(data)["id"]).set_result(data if isinstance(data, bytes) else data.encode())
+            for line in (data if isinstance(data, bytes) else data.encode()).split(b"\n"):
+                self._waiting.pop(json.loads(line)["id"]).set_result(line)
 
     async def close(self) -> None:
         """Close the WebSocket."""
