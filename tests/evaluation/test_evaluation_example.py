@@ -16,8 +16,6 @@ from patience import patient
 
 pytestmark = needs_bubblewrap
 
-sys.path.append(str(Path(__file__).parents[1] / "bridges"))
-
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "evaluate_catch"
 PAGE = (ROOT / "bridges" / "envport_bridges" / "evaluation" / "README.md").read_text()

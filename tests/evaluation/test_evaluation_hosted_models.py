@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,8 +12,6 @@ pytestmark = [needs_bubblewrap, pytest.mark.slow]
 
 if MISSING := [name for name in ("trl", "openai") if find_spec(name) is None]:
     pytest.skip(f"no model can be served: {', '.join(MISSING)} missing", allow_module_level=True)
-
-sys.path.append(str(Path(__file__).parents[1] / "bridges"))
 
 AGENT = f"{{python}} {Path(__file__).parents[2] / 'examples' / 'grpo_agent' / 'agent.py'}"
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
 
 import anyio
 
-__all__ = ["KEPT_BYTES", "ProgramOutput", "read_there"]
+__all__ = ["KEPT_BYTES", "ProgramOutput", "output_pipe", "read_there"]
 
 KEPT_BYTES = 16_384
 """How much of a program's output is kept: the end of it."""
@@ -50,6 +51,14 @@ class ProgramOutput:
         """Read until the program, and all that it has started, has closed the pipe."""
         while self.read():
             await anyio.wait_readable(self._descriptor)
+
+
+@contextmanager
+def output_pipe() -> Generator[tuple[ProgramOutput, BinaryIO]]:
+    """A pipe for the output of a program, and its end for the program, to be closed once the program has it."""
+    reads, writes = os.pipe()
+    with open(reads, "rb", buffering=0), open(writes, "wb", buffering=0) as written:
+        yield ProgramOutput(reads), written
 
 
 def read_there(descriptor: int, take: Callable[[bytes], object]) -> bool:

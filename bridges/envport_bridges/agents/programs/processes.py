@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ import anyio
 import anyio.abc
 
 from envport_bridges.agents.programs.deadlines import Deadline
-from envport_bridges.agents.programs.output import ProgramOutput
+from envport_bridges.agents.programs.output import output_pipe
 
 __all__ = ["SUPERVISED", "Ended", "run_bounded"]
 
@@ -67,24 +66,20 @@ async def run_bounded(
     """
     deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
     code: int | None = None
-    reads, writes = os.pipe()
-    try:
-        output = ProgramOutput(reads)
-        try:
+    with output_pipe() as (output, written):
+        with written:
             process = await anyio.open_process(
                 [*SUPERVISED, *words],
                 cwd=cwd,
                 env=dict(env),
                 stdin=subprocess.PIPE,
-                stdout=writes,
+                stdout=written,
                 stderr=subprocess.STDOUT,
                 # Keep Ctrl-C away from the supervisor, which would end before it has killed the program.
                 # We handle Ctrl-C.
                 start_new_session=True,
                 pass_fds=pass_fds,
             )
-        finally:
-            os.close(writes)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_expire, deadline, tasks.cancel_scope)
@@ -96,8 +91,6 @@ async def run_bounded(
             with anyio.CancelScope(shield=True):
                 await _end(process)
         output.read()
-    finally:
-        os.close(reads)
     return Ended(code, output.text)
 
 
