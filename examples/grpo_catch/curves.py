@@ -22,7 +22,7 @@ class Result:
     unseen_after: float
     curve: list[float] = field(default_factory=list)
     seconds: float = 0.0
-    environment_share: float = 0.0
+    environment_share: float | None = None
     episodes: int = 0
     lost: int = 0
 
@@ -36,10 +36,13 @@ def tenths(curve: list[float]) -> str:
 
 def describe(result: Result) -> str:
     """A line on a seed."""
+    share = (
+        f", environment {result.environment_share:.1%} of a step's time" if result.environment_share is not None else ""
+    )
     line = (
         f"seed {result.seed}: won {result.before:.2f} -> {result.after:.2f} on held-out seeds "
         f"({result.unseen_before:.2f} -> {result.unseen_after:.2f} on tasks never seen), "
-        f"{result.seconds:.0f} s, environment {result.environment_share:.1%} of a step's time; by tenths: "
+        f"{result.seconds:.0f} s{share}; by tenths: "
     ) + tenths(result.curve)
     if result.lost:
         line += f"\n        {result.lost} of {result.episodes} episodes were lost to faults: none of them was scored"
