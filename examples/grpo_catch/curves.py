@@ -36,13 +36,12 @@ def tenths(curve: list[float]) -> str:
 
 def describe(result: Result) -> str:
     """A line on a seed."""
-    share = (
-        f", environment {result.environment_share:.1%} of a step's time" if result.environment_share is not None else ""
-    )
+    share = result.environment_share
+    environment = f", environment {share:.1%} of a step's time" if share is not None else ""
     line = (
         f"seed {result.seed}: won {result.before:.2f} -> {result.after:.2f} on held-out seeds "
         f"({result.unseen_before:.2f} -> {result.unseen_after:.2f} on tasks never seen), "
-        f"{result.seconds:.0f} s{share}; by tenths: "
+        f"{result.seconds:.0f} s{environment}; by tenths: "
     ) + tenths(result.curve)
     if result.lost:
         line += f"\n        {result.lost} of {result.episodes} episodes were lost to faults: none of them was scored"
