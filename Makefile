@@ -35,7 +35,7 @@ else
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 endif
 
-test-slow: $(VENV)/.test ## Run the tests that train for minutes.
+test-slow: $(VENV)/.test ## Run the tests that take long: trainings of minutes, and second looks at what `make test` shows.
 	-@$(MAKE) --no-print-directory $(VENV)/openenv/0.3.0
 	-@$(MAKE) --no-print-directory $(VENV)/nemo_gym/0.4.0
 	-@$(MAKE) --no-print-directory $(VENV)/harbor/0.24.0

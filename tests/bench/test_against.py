@@ -23,6 +23,7 @@ app = typer.Typer()
 app.command()(bench)
 
 
+@pytest.mark.slow
 def test_without_a_registry_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     # Nothing listens there.

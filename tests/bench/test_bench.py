@@ -38,6 +38,7 @@ def numbers(value: Any) -> list[float]:
     return [value] if isinstance(value, int | float) else []
 
 
+@pytest.mark.slow
 @needs_load
 def test_a_quick_run_has_every_row_and_sane_numbers(tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
@@ -166,6 +167,7 @@ def test_targets_that_are_missed_are_said() -> None:
     assert shown.missed == []
 
 
+@pytest.mark.slow
 @needs_load
 def test_assert_exits_with_1_when_a_target_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("envport.bench.report.MAX_HELD_MB", -1e6)

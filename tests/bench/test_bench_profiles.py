@@ -41,6 +41,7 @@ def test_a_profile_says_what_is_measured_and_options_override_it(tmp_path: Path)
     assert "<svg" in plot.read_text("utf-8")
 
 
+@pytest.mark.slow
 @needs_load
 def test_a_profile_says_how_the_gateway_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # Would shut callers without a token out.

@@ -35,6 +35,7 @@ def test_many_open_episodes_are_played_without_an_error():
     assert found["200 open episodes: memory of the gateway (USS)"] > 10
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_clients_that_are_killed():
     found = figures("killed")
     assert len(found) == 8
@@ -43,6 +44,7 @@ def test_nothing_is_left_of_clients_that_are_killed():
     assert found["20 clients killed: memory then, of that before"] < 120
 
 
+@pytest.mark.slow
 def test_a_flood_of_requests_meets_announced_refusals_only():
     found = figures("flood")
     assert len(found) == 8

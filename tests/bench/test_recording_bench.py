@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 
+import pytest
 from patience import patient
 
 
+@pytest.mark.slow
 def test_the_bench_prints_its_figures():
     done = subprocess.run(
         [sys.executable, "-m", "envport.bench.recording", "--quick", "--json"],

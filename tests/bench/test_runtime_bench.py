@@ -5,9 +5,11 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 from patience import patient
 
 
+@pytest.mark.slow
 def test_the_bench_prints_its_figures():
     done = subprocess.run(
         [sys.executable, "-m", "envport.bench.runtimes", "--quick", "--json"],

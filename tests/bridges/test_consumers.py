@@ -226,6 +226,7 @@ def dry_run(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_command_of_verifiers_takes_it(tmp_path: Path):
     url = "http://127.0.0.1:9/environments/catch"
     done = dry_run(url, tmp_path)

@@ -225,6 +225,7 @@ def test_every_chain_is_trained_with_the_advantage_of_its_episode(tmp_path: Path
     assert sum(sum(mask) for _, _, mask, _ in trainer.trained) == sampled
 
 
+@pytest.mark.slow
 def test_chains_that_were_cut_are_masked_as_rows_are(tmp_path: Path):
     def script(text: str, turn: int) -> str:
         written = guess_up_to(3)(text, turn)
@@ -288,6 +289,7 @@ def test_tools_beside_a_rollout_func_are_refused(tmp_path: Path, function: str):
         trainer.train()
 
 
+@pytest.mark.slow
 def test_another_dataset_is_refused_and_another_specification_is_played(tmp_path: Path):
     other = guess(5)
     trainer = train(tmp_path, command("plain"), per_device_eval_batch_size=4, num_generations_eval=4)

@@ -203,6 +203,7 @@ def test_a_process_that_ends_closes_its_episodes(place: Place, tmp_path: Path):
     assert Guess.alive == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_child_makes_connections_of_its_own(place: Place):
     program = (

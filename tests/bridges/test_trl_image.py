@@ -61,6 +61,7 @@ def log_probabilities(trainer: Any, batch: dict[str, Any], pixels: torch.Tensor)
     return values * batch["completion_mask"] * batch["tool_mask"]
 
 
+@pytest.mark.slow
 def test_the_picture_reaches_the_model(trainer: Any, batch: dict[str, Any]):
     rollouts, side, patch = len(batch["prompt_ids"]), 32, 4
     assert batch["num_images"] == [1] * rollouts

@@ -66,6 +66,7 @@ def test_a_tiny_model_finds_its_way_out_of_mazes(tmp_path: Path):
     assert "1 of 1 seeds reached 0.85" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_two_seeds_learn_side_by_side_and_are_reported_with_their_median(
     script: Callable[[str], Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -131,6 +132,7 @@ def test_the_warm_up_of_the_maze_plays_ways_that_exist():
         assert "wall" not in observation
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_killed_episodes_are_left_out_and_the_run_goes_on(
     script: Callable[[str], Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -169,6 +171,7 @@ def test_a_tiny_model_learns_two_environments_at_once(tmp_path: Path):
     assert "colours:" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_script_for_any_model_runs(script: Callable[[str], Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     tokenizer = make_tokenizer()
     tokenizer.save_pretrained(tmp_path / "model")

@@ -46,6 +46,7 @@ def test_the_expert_catches_every_ball_that_it_does_not_slip_at(example: Any):
     assert -1.0 in rewards["slips"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_once_around_in_short(example: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     """Too short to learn anything; but every step is there, and the store has the rewards that the trainer saw."""

@@ -13,6 +13,7 @@ from command_line import TOKEN, Served, environment, envport, player, refused, t
 from mcp import Client, StdioServerParameters
 from node_clients import executable
 from patience import patient
+from slow import slow
 
 MODES = ["auto", "legacy"]
 
@@ -151,7 +152,7 @@ def test_an_episode_that_is_gone_is_not_attached_to(gateway: Served):
     assert "there is no episode" in refused("attach", "--episode", f"{gateway.url}/episodes/ep_gone/mcp")
 
 
-@pytest.mark.parametrize("way", ["http", "token", "stdio", "episode"])
+@pytest.mark.parametrize("way", ["http", "stdio", *slow(["token", "episode"])])
 def test_claude_code_takes_the_line_and_connects(gateway: Served, secured: Served, tmp_path: Path, way: str):
     words = {
         "http": ("attach", "counter", "--url", gateway.url),

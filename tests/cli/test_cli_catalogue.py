@@ -9,6 +9,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 import task_tools
 from command_line import Served, envport, envport_here
 
@@ -26,6 +27,7 @@ def test_list_shows_what_is_installed_and_why_the_rest_cannot_be_loaded(broken_p
     assert "envport[textarena]" in listed["broken"]["error"]
 
 
+@pytest.mark.slow
 def test_the_command_that_installs_an_extra_works_in_any_shell(broken_package: Path):
     """The pip that a shell finds may be that of another Python, for which envport is not installed."""
     found = {"PYTHONPATH": str(broken_package)}

@@ -144,11 +144,13 @@ def test_a_game_is_checked_and_tested_at_once(made: dict[str, Path]) -> None:
     assert " passed" in its_tests(made["game"])
 
 
+@pytest.mark.slow
 def test_a_workspace_is_tested_at_once(made: dict[str, Path]) -> None:
     # One of its tests is the check.
     assert " passed" in its_tests(made["workspace"])
 
 
+@pytest.mark.slow
 def test_an_mcp_server_of_one_s_own_is_an_environment_at_once(made: dict[str, Path]) -> None:
     assert its_tests(made["mcp"], "-k", "taken").startswith("1 passed")
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from command_line import SECONDS, TOKEN, Served, envport, player, refused, text
+from slow import slow
 from websockets.sync.client import connect
 
 MODES = ["auto", "legacy"]
@@ -86,7 +87,7 @@ def test_the_greeting_says_what_is_served_and_what_to_do_next(gateway: Served):
     assert httpx2.get(f"{gateway.url}/docs").status_code == 200
 
 
-@pytest.mark.parametrize("found", [True, False])
+@pytest.mark.parametrize("found", [*slow([True]), False])
 def test_the_commands_that_are_printed_work_in_a_shell_in_any_folder(found: bool, tmp_path: Path):
     scripts = str(Path(sys.executable).parent)
     others = [folder for folder in os.environ["PATH"].split(":") if folder != scripts]

@@ -100,6 +100,7 @@ async def test_both_eras_and_every_way_play_at_any_replica(pair: Pair):
         assert text(await one.call_tool("count", named)) == "2"
 
 
+@pytest.mark.slow
 @needs_bubblewrap
 def test_what_an_environment_has_beside_tools_is_there_at_any_replica(replicas: Replicas):
     """Labels, secrets, tools of the task, legal calls, what was prepared, and code of the player."""
@@ -191,6 +192,7 @@ def test_a_host_that_dies_fails_its_episodes_and_comes_back(pair: Pair):
             assert time.monotonic() - began < patient(60), "the host did not come back"
 
 
+@pytest.mark.slow
 def test_a_node_that_is_lost_ends_its_episodes_in_bounded_time(two_nodes: Any, pair: Pair, shared: Replicas):
     node = two_nodes.add_node(num_cpus=1, resources={"lost": 1})
     gone = node.node_id[:16]
@@ -274,6 +276,7 @@ def test_past_the_capacity_of_all_hosts_requests_are_refused(replicas: Replicas)
                 assert time.monotonic() < deadline
 
 
+@pytest.mark.slow
 def test_a_host_without_room_for_a_principal_delays_nobody_and_says_which_limit_it_was(replicas: Replicas):
     wait = patient(6.0)
     served = replicas.start("--max-episodes-per-principal", "1", "--wait-seconds", str(wait))
@@ -289,6 +292,7 @@ def test_a_host_without_room_for_a_principal_delays_nobody_and_says_which_limit_
     assert 'envport_admission_refusals_total{limit="principal"} 1.0' in httpx2.get(f"{served.url}/metrics").text
 
 
+@pytest.mark.slow
 def test_a_replica_that_is_stopped_waits_for_no_episode_and_loses_none(pair: Pair, shared: Replicas):
     one, (other, _) = shared.start(*SCORED, "--drain-seconds", "600"), pair
     with Client(one.url) as control:
@@ -303,6 +307,7 @@ def test_a_replica_that_is_stopped_waits_for_no_episode_and_loses_none(pair: Pai
         assert control.episode(opened.episode_id).status == "running"
 
 
+@pytest.mark.slow
 def test_replicas_have_to_agree(shared: Replicas):
     """Those that run share a secret that was given; one that was given none takes theirs."""
     said = refused("serve", "--port", "0", "echo", *shared.words)
@@ -315,6 +320,7 @@ def test_replicas_have_to_agree(shared: Replicas):
     shared.start(*SCORED)
 
 
+@pytest.mark.slow
 def test_a_gateway_is_ended_and_another_one_may_follow(replicas: Replicas):
     served = replicas.start()
     with Client(served.url) as control:

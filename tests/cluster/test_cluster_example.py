@@ -12,6 +12,7 @@ from patience import patient
 SCRIPT = Path(__file__).parents[2] / "examples" / "cluster" / "run.py"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_nothing_is_lost_with_a_replica():
     pytest.importorskip("ray", reason="Ray is not installed (extra ray)")

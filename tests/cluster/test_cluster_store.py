@@ -6,6 +6,7 @@ import os
 import signal
 from contextlib import closing
 
+import pytest
 from command_line import refused
 from postgresql import Server
 from replicas import FAR, Player, Replicas
@@ -14,6 +15,7 @@ from envport import Client
 from envport.trajectories.recorder import open_archive
 
 
+@pytest.mark.slow
 async def test_a_lost_host_loses_no_acknowledged_call(replicas: Replicas, postgresql: Server) -> None:
     where = postgresql.database()
     served = replicas.start(ENVPORT_STORE=where)
@@ -35,6 +37,7 @@ async def test_a_lost_host_loses_no_acknowledged_call(replicas: Replicas, postgr
             assert listed == [handle]
 
 
+@pytest.mark.slow
 def test_a_folder_is_no_store_for_a_cluster(replicas: Replicas, tmp_path: object) -> None:
     complaint = refused("serve", FAR, *replicas.words, "--port", "0", "--store", str(tmp_path))
     assert "the hosts of a cluster cannot write to a folder of this machine" in complaint

@@ -141,6 +141,7 @@ async def test_another_seed_is_another_page_and_a_wrong_button_earns_nothing() -
         assert (one.status, one.reward) == ("terminated", 0.0)
 
 
+@pytest.mark.slow
 async def test_pages_of_our_own_are_played_to_the_end() -> None:
     async with table(SITE, runtime="thread") as episodes:
         episode = await opened(episodes, seed=2)

@@ -124,6 +124,7 @@ async def earned(episodes: Episodes, files: Mapping[str, str], *commands: str) -
     return (await episodes.finish(episode.handle, episode.principal)).reward
 
 
+@pytest.mark.slow
 @needs_bubblewrap
 async def test_the_checker_plays_solutions_and_nothing_and_finds_what_is_wrong(tmp_path: Path) -> None:
     task_folder(tmp_path / "right")

@@ -14,6 +14,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp_types import TextContent
 from opening import open_episode
+from slow import slow
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
@@ -123,7 +124,7 @@ async def test_the_newest_revision_has_no_sessions(upstream: Sessions) -> None:
         assert upstream.counts.keys() == {"none"}
 
 
-@pytest.mark.parametrize("status", [404, 401, 500, 503])
+@pytest.mark.parametrize("status", [404, *slow([401, 500, 503])])
 async def test_a_session_that_is_lost_is_a_fault_and_never_a_new_one(status: int, upstream: Sessions) -> None:
     async with table(upstream.url) as episodes:
         episode = await open_episode(episodes, "it")

@@ -17,6 +17,7 @@ import pytest
 import upstream_server
 from opening import open_episode
 from patience import patient
+from slow import slow
 
 from envport.episodes import Episode, Episodes
 from envport.errors import ConfigurationError, EpisodeFailed, InvalidOption, InvalidRequest
@@ -103,7 +104,7 @@ def test_tools_pass_through_with_their_schemas_untouched() -> None:
     assert [*server(tools=["seeded", "read"]).tools] == ["seeded", "read"]
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("era", [*slow(["legacy"]), "modern"])
 async def test_what_the_server_answers_arrives(era: str) -> None:
     definition = server(SERVER[:-1] + (' --modern"' if era == "modern" else '"'))
     async with table(definition) as episodes:
@@ -323,6 +324,7 @@ def test_python_is_not_needed_to_be_on_the_path(monkeypatch: pytest.MonkeyPatch)
     assert sys.executable not in os.environ["PATH"]
 
 
+@pytest.mark.slow
 async def test_the_official_server_for_files_runs_without_npx(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Path(sys.prefix) / "node"
     if not (node / "node_modules" / "@modelcontextprotocol" / "server-filesystem").is_dir():

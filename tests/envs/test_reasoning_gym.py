@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from slow import slow
 
 pytest.importorskip("reasoning_gym", reason="the extra reasoning-gym is not installed")
 
@@ -162,7 +163,7 @@ def first(name: str) -> int:
 @pytest.mark.parametrize(
     ("task", "answer"),
     [
-        ("binary_matrix", "9**9**9"),
+        *slow([("binary_matrix", "9**9**9")]),
         ("binary_matrix", "__import__('os')._exit(0)"),
         ("binary_matrix", "__import__('os').abort()"),
         ("binary_matrix", "[0] * 10**10"),

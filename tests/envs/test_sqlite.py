@@ -229,6 +229,7 @@ async def test_a_task_that_there_is_not_is_refused() -> None:
                 await open_episode(episodes, "sqlite", task={"id": "x", "metadata": metadata})
 
 
+@pytest.mark.slow
 def test_it_passes_the_checker_without_a_warning() -> None:
     report = check_environment("sqlite", seeds=range(2), steps=10)
     assert [finding for finding in report.findings if finding.check != "runtime"] == []

@@ -177,6 +177,7 @@ async def test_the_global_random_state_is_left_as_it_was() -> None:
         assert random.getstate() == before
 
 
+@pytest.mark.slow
 def test_nltk_is_left_as_it_was_and_nothing_is_downloaded() -> None:
     code = """
 import sys, socket, nltk, nltk.corpus

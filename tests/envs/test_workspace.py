@@ -74,6 +74,7 @@ async def reward_of(episodes: Episodes, episode: Episode) -> float | None:
     return (await episodes.finish(episode.handle, episode.principal)).reward
 
 
+@pytest.mark.slow
 def test_it_passes_the_checker_and_its_reference_solutions_are_right() -> None:
     report = check_environment("workspace", seeds=[0], steps=6, another_process=False)
     assert [finding for finding in report.findings if finding.check != "runtime"] == []

@@ -82,6 +82,7 @@ def test_the_plain_client_plays(gateway: RunningGateway):
     assert (played.outcome, played.steps) == ("terminated", 9)
 
 
+@pytest.mark.slow
 def test_an_environment_started_in_place_is_evaluated():
     result = result_of("catch?rows=3", agent=GOOD, split="test", num_tasks=2)
     assert [one.steps for one in result.played] == [2, 2]

@@ -67,6 +67,7 @@ def test_one_command_gives_one_table():
     assert page.count("<svg") >= 6 + 1
 
 
+@pytest.mark.slow
 def test_the_result_says_what_was_measured():
     (result,) = documents("catch?rows=4", "--policy", "random", "--split", "test", "--seed", "3", "--epochs", "2")
     identity = result["identity"]
@@ -80,6 +81,7 @@ def test_the_result_says_what_was_measured():
     assert low < mean < high
 
 
+@pytest.mark.slow
 def test_the_same_words_give_the_same_rewards(served: str):
     first, second = documents(f"{served}/catch", f"{served}/catch", "--policy", "random", "--seed", "5")
     assert first["reward"] == second["reward"]
@@ -136,6 +138,7 @@ def test_results_that_measured_the_same_are_compared(served: str):
     assert "worse on 0" in shown.stdout
 
 
+@pytest.mark.slow
 def test_results_that_measured_different_things_are_refused(served: str, tmp_path: Path):
     (tmp_path / "other.py").write_text(
         "from envport import tool\nfrom envport_envs.catch import CatchEnvironment\n\n\n"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from command_line import envport_here
+from slow import slow
 
 from envport_bridges.evaluation.players.policies import PolicyCall, View, load_policy
 from envport_bridges.evaluation.results import Result
@@ -54,7 +55,7 @@ def test_the_seeds_are_the_same(seed: int):
         assert seed_in_evaluation(seed, position) == seed_in_training(seed, position) < 2**31
 
 
-@pytest.mark.parametrize("policy", ["random", "noop", REFERENCE])
+@pytest.mark.parametrize("policy", [*slow(["random", "noop"]), REFERENCE])
 @pytest.mark.parametrize(
     ("reference", "selection"),
     [("catch", {}), ("catch?rows=4", {"split": "test", "num_tasks": 9, "seed": 7}), ("counter", {"num_tasks": 4})],

@@ -27,6 +27,7 @@ def lines_of(text: str) -> list[str]:
     return [line for block in blocks for line in block.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_example_asserts_its_own_result(tmp_path: Path):
     done = subprocess.run(
         # Each episode of the agent is a process that imports the MCP SDK.
@@ -41,6 +42,7 @@ def test_the_example_asserts_its_own_result(tmp_path: Path):
     assert "agent      reward +1.00   success 100%" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_example_s_line_runs():
     line, run = lines_of((EXAMPLE / "README.md").read_text())
     assert run == "python examples/evaluate_catch/run.py"

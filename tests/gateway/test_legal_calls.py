@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 from harness import connect, running
+from slow import slow
 
 from envport import AsyncClient, Client, Environment, Step, Task, ToolError, tool
 from envport.checker import CheckReport, examine
@@ -123,7 +124,7 @@ def defined(cls: type[Environment]) -> EnvironmentDefinition:
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("cls", [Lock, Later])
+@pytest.mark.parametrize("cls", [*slow([Lock]), Later])
 async def test_every_runtime_says_which_calls_make_sense_now(runtime: RuntimeKind, cls: type[Environment]):
     name = cls.__name__.lower()
     episodes = Episodes({name: defined(cls)}, runtime=runtime)
@@ -144,7 +145,7 @@ async def test_every_runtime_says_which_calls_make_sense_now(runtime: RuntimeKin
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("cls", [Broken, Endless, Unwritable])
+@pytest.mark.parametrize("cls", [Broken, *slow([Endless, Unwritable])])
 async def test_a_wrong_answer_is_a_fault_of_the_environment(runtime: RuntimeKind, cls: type[Environment]):
     episodes = Episodes({"broken": EnvironmentDefinition("broken", cls)}, runtime=runtime)
     async with episodes.run():
@@ -222,7 +223,7 @@ async def test_the_checker_finds_wrong_ones(cls: type[Environment], complaint: s
     assert re.search(complaint, str(await checked(cls)))
 
 
-@pytest.mark.parametrize("name", ["sudoku", "wordle"])
+@pytest.mark.parametrize("name", ["sudoku", *slow(["wordle"])])
 async def test_the_built_in_ones_that_refuse_much_say_which_calls_make_sense(name: str):
     report = await examine(load(name), another_process=False)
     assert not report.findings

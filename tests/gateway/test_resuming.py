@@ -299,6 +299,7 @@ async def test_a_refused_call_and_one_without_an_answer_are_no_obstacle(tmp_path
     assert result.observation.text == f"at {at + 1 + rng.randrange(10)}"
 
 
+@pytest.mark.slow
 async def test_an_episode_that_was_reset_goes_on_in_its_latest_run_and_may_outlive_two_gateways(tmp_path: Path) -> None:
     spec = made(WALK)
     async with table(tmp_path, spec) as first:
@@ -341,6 +342,7 @@ class Slow(resumed_environments.Walk):
         return super().reset(seed=seed, task=task)
 
 
+@pytest.mark.slow
 async def test_who_calls_before_an_episode_is_put_back_is_told_to_come_again(tmp_path: Path) -> None:
     Slow.resets, Slow.waited_for = 0, asyncio.Event()
     spec = made(Slow)

@@ -13,6 +13,7 @@ from opening import close_episode, open_episode, start_over
 from patience import patient
 from runtime_environments import SECRET, Everything, Faulty
 from runtimes import descendants, descriptors, play, serving
+from slow import slow
 
 from envport.episodes import Episode, Episodes
 from envport.errors import EpisodeFailed, EpisodeOver, InvalidArguments
@@ -73,7 +74,7 @@ async def test_death_is_known_by_its_cause(of: str, said: str, caplog: pytest.Lo
         assert "Segmentation fault" in caplog.text
 
 
-@pytest.mark.parametrize("tool", ["loop", "hold_the_gil", "ignore_signals"])
+@pytest.mark.parametrize("tool", ["loop", *slow(["hold_the_gil", "ignore_signals"])])
 async def test_a_call_that_never_returns_is_ended_at_its_deadline(tool: str):
     seconds = patient(0.5)
     victim = await one_fails("deadline", tool, {"call_seconds": seconds})
@@ -260,6 +261,7 @@ async def test_a_zygote_that_was_stopped_is_replaced(monkeypatch: pytest.MonkeyP
     assert descendants(os.getpid()) == []
 
 
+@pytest.mark.slow
 async def test_nothing_is_left_of_many_episodes():
     async with serving(FAULTY, call_seconds=patient(0.5)) as episodes:
         (kept,) = await open_some(episodes, 1)
@@ -289,6 +291,7 @@ async def test_nothing_is_left_of_many_episodes():
     assert descendants(os.getpid()) == []
 
 
+@pytest.mark.slow
 def test_the_same_under_uvloop():
     async def main() -> None:
         await one_fails("worker_lost", "die", of="SIGSEGV")

@@ -259,6 +259,7 @@ async def test_the_first_episode_finds_its_zygote_waiting():
     assert descendants(os.getpid()) == []
 
 
+@pytest.mark.slow
 def test_the_checker_plays_in_processes_too():
     report = check_environment(EnvironmentDefinition("drawing", Drawing), seeds=(0, 1), steps=5)
     assert (report.ok, report.episodes) == (True, 6)

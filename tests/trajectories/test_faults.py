@@ -92,6 +92,7 @@ async def test_watching_goes_on_when_postgresql_is_back(
                 assert len(await archive.steps(episode.handle)) == 2
 
 
+@pytest.mark.slow
 async def test_calls_that_wait_for_the_database(
     postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +116,7 @@ async def test_calls_that_wait_for_the_database(
         assert (failed.value.fault, failed.value.reason) == ("infrastructure", "store")
 
 
+@pytest.mark.slow
 async def test_a_large_observation(tmp_path: Path) -> None:
     async with table_on(tmp_path) as (table, archive):
         episode = await opened(table, "echo")
