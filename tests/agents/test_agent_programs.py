@@ -13,6 +13,7 @@ import pytest
 from patience import patient
 
 from envport.errors import InvalidOption
+from envport_bridges.agents.programs import credentials
 from envport_bridges.agents.programs.agents import PRESETS, PRESETS_WITH_MODEL, Agent
 from envport_bridges.agents.programs.deadlines import Deadline
 from envport_bridges.agents.programs.missions import Mission, ModelAccess
@@ -78,6 +79,14 @@ def test_an_agent_that_is_given_a_model_has_two_tokens_and_no_key_of_the_user():
     assert (variables["ANTHROPIC_BASE_URL"], variables["ENVPORT_MODEL"]) == ("http://127.0.0.1:8001", "policy")
     assert {name: variables.get(name) for name in HARMLESS} == HARMLESS
     assert variables["PWD"]
+
+
+def test_the_page_says_which_variables_an_agent_has_of_us_and_which_it_has_not_of_the_user(tmp_path: Path):
+    page = (Path(__file__).parents[2] / "bridges/envport_bridges/agents/README.md").read_text("utf-8")
+    agent = Agent.named("{python}", given_model=True)
+    own = agent.variables(MISSION, Rooms(tmp_path)).keys() - agent.shared_variables().keys()
+    rule = {*credentials._PROVIDERS, *credentials._WORDS, *credentials._ENDINGS, *credentials._FOLDERS}
+    assert {name for name in own | rule if f"`{name}`" not in page} == set()
 
 
 def test_an_agent_that_is_given_no_model_keeps_the_user_s_keys():
