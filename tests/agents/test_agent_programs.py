@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from patience import patient
 
 from envport.errors import InvalidOption
-from envport_bridges.agents.programs import agents
+from envport_bridges.agents.programs import credentials
 from envport_bridges.agents.programs.agents import PRESETS, PRESETS_WITH_MODEL, Agent
 from envport_bridges.agents.programs.deadlines import Deadline
 from envport_bridges.agents.programs.missions import Mission, ModelAccess
@@ -78,6 +79,14 @@ def test_an_agent_that_is_given_a_model_has_two_tokens_and_no_key_of_the_user():
     assert (variables["ANTHROPIC_BASE_URL"], variables["ENVPORT_MODEL"]) == ("http://127.0.0.1:8001", "policy")
     assert {name: variables.get(name) for name in HARMLESS} == HARMLESS
     assert variables["PWD"]
+
+
+def test_the_page_says_which_variables_an_agent_has_of_us_and_which_it_has_not_of_the_user(tmp_path: Path):
+    page = (Path(__file__).parents[2] / "bridges/envport_bridges/agents/README.md").read_text("utf-8")
+    agent = Agent.named("{python}", given_model=True)
+    own = agent.variables(MISSION, Rooms(tmp_path)).keys() - agent.shared_variables().keys()
+    rule = {*credentials._PROVIDERS, *credentials._WORDS, *credentials._ENDINGS, *credentials._FOLDERS}
+    assert {name for name in own | rule if f"`{name}`" not in page} == set()
 
 
 def test_an_agent_that_is_given_no_model_keeps_the_user_s_keys():
@@ -154,7 +163,7 @@ def test_opencode_is_pointed_by_its_settings(tmp_path: Path, programs: None):
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes every program count as installed."""
-    monkeypatch.setattr(agents.shutil, "which", lambda program: f"/bin/{program}")
+    monkeypatch.setattr("shutil.which", lambda program: f"/bin/{program}")
 
 
 def test_presets_without_a_model_are_the_user_s(programs: None):
@@ -223,3 +232,49 @@ def test_a_program_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.
     for make in (Agent.named, Agent.resident):
         command = make(f"{{python}} player.py ./agents/player.py run other.py {LONG}").command
         assert command == f"'{{python}}' {tmp_path}/player.py {tmp_path}/agents/player.py run other.py {LONG}"
+
+
+@pytest.mark.parametrize(
+    ("named", "resident", "allowed"),
+    [
+        ("{mcpurl}", False, "{mcp_url}, {mcp_config}, {model_url}, {prompt}, {prompt_file}, {python}"),
+        ("--url={Model-URL}", False, "{mcp_url}, {mcp_config}, {model_url}, {prompt}, {prompt_file}, {python}"),
+        ("{pyhton}", True, "{python}"),
+    ],
+)
+def test_what_is_nearly_a_placeholder_is_refused(named: str, resident: bool, allowed: str):
+    make = Agent.resident if resident else Agent.named
+    for command in (f"{{python}} -c pass {named}", f"{named} agent.py"):
+        with pytest.raises(InvalidOption) as refused:
+            make(command, given_model=True)
+        name = named.removeprefix("--url=")
+        assert str(refused.value) == f"agent {command!r} names {name}, which is no placeholder; allowed here: {allowed}"
+    with pytest.raises(InvalidOption, match=r"allowed here: \{mcp_url\}, \{mcp_config\}, \{prompt\},"):
+        Agent.named("{python} -c pass {model_urls}")
+
+
+def test_other_braces_are_the_command_s_own(tmp_path: Path):
+    own = ["{print}", "{print $1}", '{"prompts": 1}', "${mcp_urls}", "{other}", "{}"]
+    words = Agent.named(shlex.join(["{python}", "-c", "pass", *own]), given_model=True).words(MISSION, Rooms(tmp_path))
+    assert words[3:] == own
+
+
+@pytest.mark.parametrize("options", ["", "-u ", "-X dev -Wignore --check-hash-based-pycs never "])
+def test_a_file_that_python_is_to_run_has_to_be_there(options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for make in (Agent.named, Agent.resident):
+        with pytest.raises(InvalidOption, match=f"there is no file '{tmp_path}/my_agnet.py'"):
+            make(f"{{python}} {options}my_agnet.py a.py")
+    (tmp_path / "run").touch()
+    assert Agent.named(f"{{python}} {options}run").command.endswith(f" {tmp_path}/run")
+
+
+@pytest.mark.parametrize("rest", ["-c pass a.py", "-Im nothing a.py", "- a.py", "{prompt_file}", "-V", ""])
+def test_a_python_that_runs_no_file_of_the_user_is_left_as_it_is(rest: str):
+    assert Agent.named(f"{{python}} {rest}").command == shlex.join(["{python}", *rest.split()])
+
+
+def test_a_preset_that_is_not_installed_says_which_program_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InvalidOption, match="the preset codex needs the program 'codex', which is not on PATH"):
+        Agent.named("codex", given_model=True)

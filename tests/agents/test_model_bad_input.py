@@ -15,6 +15,7 @@ from patience import patient
 from scripted_policy import ScriptedPolicy, Serve, calls, says
 
 from envport_bridges.agents.apis.requests import RequestRefused, TokenUsage
+from envport_bridges.agents.model import surface
 from envport_bridges.agents.model.endpoint import ModelEndpoint
 from envport_bridges.agents.model.surface import EndpointLimits
 
@@ -111,6 +112,19 @@ def test_what_is_ignored_is_said(endpoint: ModelEndpoint):
             given_with = {"input": "a"} if path == RESPONSES else {"messages": SAID}
             answer = http.post(path, json={**given_with, **settings_of_it})
             assert answer.headers.get("envport-ignored") == said, (path, answer.text)
+
+
+def test_what_is_ignored_is_logged_once_whatever_the_endpoint(serve: Serve, caplog: pytest.LogCaptureFixture):
+    """A training has an endpoint for each batch."""
+    surface._log_once.cache_clear()
+    for _ in range(2):
+        endpoint, _ = serve(lambda request: says("a"))
+        headers = {"x-api-key": endpoint.open_session(max_calls=100).token}
+        with httpx2.Client(base_url=endpoint.anthropic_url, headers=headers) as http:
+            http.post(RESPONSES, json={"input": "a", "tools": [{"type": "web_search"}]})
+    assert [record.getMessage() for record in caplog.records if "web_search" in record.getMessage()] == [
+        "agents set tools.web_search, which is not honoured: see bridges/envport_bridges/agents/MODEL_API.md"
+    ]
 
 
 def test_reasoning_is_told_where_the_api_has_a_place_for_it(serve: Serve):

@@ -68,7 +68,7 @@ def test_a_resident_agent_is_trained_in_its_sandbox(tmp_path: Path):
 MODES = "plain,crash,silent,two,compact,retry,stop,long"
 
 
-def test_whatever_an_agent_does_is_data(tmp_path: Path):
+def test_whatever_an_agent_does_is_data(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """A crash is the player's fault: its episode is scored as it stands, and what was sampled is trained."""
     folder = tmp_path / "modes"
     folder.mkdir()
@@ -79,6 +79,9 @@ def test_whatever_an_agent_does_is_data(tmp_path: Path):
         return episode_reward
 
     trainer = train(tmp_path, command(MODES, folder), agent={"at_once": 1}, reward_funcs=[reward])
+    (said,) = [record.getMessage() for record in caplog.records if "crashed" in record.getMessage()]
+    crash = "1 of 8 agents crashed, one of them so: exit code 3. The end of its output: something is wrong"
+    assert said == crash
     assert [ending for ending, _, _ in endings] == ["exited", "crashed", *["exited"] * 6]
     assert None not in [given for _, given, _ in endings]
     # The one that asked for nothing, and the one that asked for too much.
@@ -105,12 +108,14 @@ def test_an_agent_that_hangs_or_floods_ends_alone(tmp_path: Path):
     assert not still_running()
 
 
-def test_a_gateway_that_goes_away_is_nobodys_zero(tmp_path: Path):
+def test_a_gateway_that_goes_away_is_nobodys_zero(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """Agents that fail because of it are not to blame: their episodes are left out."""
     rewards: list[Any] = []
+    ends: list[Any] = []
 
-    def reward(episode_reward: Any, **columns: Any) -> Any:
+    def reward(episode_reward: Any, episode_finished: Any, agent_ending: Any, **columns: Any) -> Any:
         rewards.extend(episode_reward)
+        ends.extend(zip(episode_finished, agent_ending, strict=True))
         return episode_reward
 
     gateways: list[Hosted] = []
@@ -129,9 +134,15 @@ def test_a_gateway_that_goes_away_is_nobodys_zero(tmp_path: Path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Hosted, "start", start)
-        trainer = train(tmp_path, command("plain"), script=script, spec=spec, reward_funcs=[reward])
+        agent = {"at_once": 2}
+        trainer = train(tmp_path, command("plain"), script=script, spec=spec, agent=agent, reward_funcs=[reward])
     assert rewards == [None] * 8
     assert logged(trainer, "envport/lost_episodes") == [1.0]
+    # The others could not be opened, so that their agents were not started.
+    assert ends == [(False, "crashed")] * 2 + [(False, None)] * 6
+    assert logged(trainer, "agent/crashed") == [1.0]
+    assert logged(trainer, "envport/finished_episodes") == [0.0]
+    assert not [record for record in caplog.records if "agents crashed" in record.getMessage()]
     assert not any(any(mask) for _, _, mask, _ in trainer.trained)
 
 
@@ -186,14 +197,31 @@ def test_an_agent_that_never_works_is_said(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("mode", "why"), [("silent", "Do they use OPENAI_BASE_URL"), ("long", r"was refused \(context_length_exceeded\)")]
+    ("mode", "agent", "why"),
+    [
+        ("silent", {}, r"all 8 exited by themselves, after .* Do they use OPENAI_BASE_URL .* needs resident=True"),
+        ("long", {}, r"was refused \(context_length_exceeded\)"),
+        (
+            "asleep",
+            {"deadline": patient(3)},
+            r"all 8 were stopped at deadline=\S+ s\. .* The end of the output of one: is awaited",
+        ),
+    ],
 )
 def test_agents_that_have_no_turn_of_the_model_are_said(
-    tmp_path: Path, mode: str, why: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, mode: str, agent: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
 ):
-    train(tmp_path, command(mode))
+    train(tmp_path, command(mode), agent=agent)
     (said,) = [record.getMessage() for record in caplog.records if "nothing of this batch" in record.getMessage()]
     assert re.search(why, said)
+
+
+@pytest.mark.parametrize(("program", "output"), [("", "KeyError: 'ENVPORT_MCP_URL'"), ("-c pass ", r"\(none\)")])
+def test_a_program_that_is_no_resident_is_told_how_one_works(tmp_path: Path, program: str, output: str):
+    words = command("plain").replace("{python} ", f"{{python}} {program}")
+    reads = "reads its missions from its standard input.*bridges/envport_bridges/agents/RESIDENT.md"
+    with pytest.raises(ConfigurationError, match=rf"(?s)failed in all of 4 episodes.*{reads}.*{output}"):
+        train(tmp_path, words, agent={"resident": True}, per_device_train_batch_size=4)
 
 
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch):
@@ -202,10 +230,30 @@ def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch):
         guess(1).agent_rollout_func(command("plain"), sandbox=False)
 
 
-@pytest.mark.parametrize("options", [{"at_once": 0}, {"deadline": -1.0}, {"max_model_calls": 0}])
-def test_bad_settings_are_refused(options: dict[str, Any]):
-    with pytest.raises(ConfigurationError, match=f"{next(iter(options))} is .*positive"):
-        guess(1).agent_rollout_func(command("plain"), sandbox=False, **options)
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("at_once", 0, "a positive whole number"),
+        ("at_once", "8", "a positive whole number"),
+        ("at_once", True, "a positive whole number"),
+        ("max_model_calls", 2.5, "a positive whole number"),
+        ("deadline", -1.0, "a positive number"),
+        ("deadline", float("nan"), "a positive number"),
+        ("deadline", True, "a positive number"),
+        ("command", ["{python}", "agent.py"], "a text, such as '{python} my_agent.py', or the name of a preset"),
+        ("reads", "/nope", "a list of paths, such as ['/data']"),
+        ("reads", [1], "a list of paths, such as ['/data']"),
+        ("resident", "no", "True or False"),
+        ("all_chains", 1, "True or False"),
+        ("compare_tokenizing", None, "True or False"),
+        ("sandbox", "off", "True or False"),
+    ],
+)
+def test_bad_settings_are_refused(name: str, value: Any, allowed: str):
+    given = {"command": command("plain"), "sandbox": False} | {name: value}
+    with pytest.raises(ConfigurationError) as refused:
+        EnvironmentSpec("mirror:Guess").agent_rollout_func(**given)
+    assert str(refused.value) == f"{name} is {value!r}; allowed: {allowed}"
 
 
 def test_a_gateway_without_tokens_is_refused(gateway_url: str, tmp_path: Path):

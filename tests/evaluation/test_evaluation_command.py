@@ -167,6 +167,7 @@ def test_results_that_measured_different_things_are_refused(served: str, tmp_pat
         (["eval", "http://127.0.0.1:9/environments/catch", "--policy", "noop"], "no answer from"),
         (["eval", "catch", "--policy", "nonsense"], "none of random, noop"),
         (["eval", "catch", "--agent", "no-such-program"], "there is no program"),
+        (["eval", "catch", "--agent", "{python} -c pass {mcpurl}"], "names {mcpurl}, which is no placeholder"),
         (["eval", "catch", "--model", "openai/gpt-4o"], "OPENAI_API_KEY"),
         (["eval", "catch", "--model", "nonsense/model"], "nonsense"),
         (["eval", "catch", "--model", "mockllm/model", "-M", "nonsense"], "NAME=VALUE"),

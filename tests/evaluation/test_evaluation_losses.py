@@ -112,16 +112,16 @@ def test_what_a_policy_raises_is_a_fault_of_the_player(served: str, tmp_path: Pa
 
 def test_a_player_that_never_takes_a_step_is_a_broken_set_up(tmp_path: Path):
     (tmp_path / "raising.py").write_text(RAISING)
-    players = ["--policy", "./raising.py:at_first", "--agent", "{python} missing.py", "--no-sandbox"]
+    players = ["--policy", "./raising.py:at_first", "--agent", "{python} -m missing", "--no-sandbox"]
     done = envport_here("eval", "counter", *players, "--num-tasks", "2", "--json")
     assert done.returncode == 1
     policy, agent = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     broken = "the player failed before its first step in all 2 episodes, so its set-up is broken:"
     assert policy == f"error: counter, policy raising.py:at_first: {broken} RuntimeError: broken"
     assert agent.startswith(
-        f"error: counter, agent {{python}} missing.py: {broken} exit code 2. The end of its output: "
+        f"error: counter, agent {{python}} -m missing: {broken} exit code 1. The end of its output: "
     )
-    assert "No such file or directory" in agent
+    assert "No module named missing" in agent
 
 
 def test_a_player_that_fails_now_and_then_is_scored():

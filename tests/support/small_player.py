@@ -83,6 +83,12 @@ def hang(player: Player) -> None:
     time.sleep(3600)
 
 
+def asleep(player: Player) -> None:
+    """Asks its model for nothing, and does not end."""
+    print("is awaited", flush=True)
+    time.sleep(3600)
+
+
 def silent(player: Player) -> None:
     """Asks its model for nothing."""
 

@@ -75,11 +75,14 @@ class AgentEpisode:
     seconds: float = 0.0
 
     @property
-    def ending(self) -> AgentEnding:
-        """How its program ended."""
-        if self.ended is None or self.ended.code == 0:
-            return "exited"
-        return "crashed" if self.ended.code is not None else "deadline"
+    def ending(self) -> AgentEnding | None:
+        """How its program ended; `None` if it was not started."""
+        if self.ended is None:
+            return None
+        if self.ended.code is None:
+            return "deadline"
+        # A resident that ends before it has answered has failed, whatever its exit code.
+        return "crashed" if self.ended.broke is not None else "exited"
 
     @property
     def model_calls(self) -> int:
@@ -88,9 +91,9 @@ class AgentEpisode:
 
     @property
     def finished(self) -> bool:
-        """Whether it came to an end, other than because its agent stopped."""
+        """Whether it came to an end, other than because its agent stopped or because it was lost."""
         outcome = self.score.outcome
-        return outcome is not None and outcome.reason != "finished"
+        return outcome is not None and not outcome.lost and outcome.reason != "finished"
 
     def take(self, info: EpisodeInfo) -> None:
         """Take over what the gateway says about it."""

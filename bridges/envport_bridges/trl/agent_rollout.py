@@ -7,10 +7,9 @@ is the trainer's policy: every token that it wrote is trained behind exactly the
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
@@ -25,10 +24,12 @@ from envport_bridges.agents.model.contexts import ContextLimits
 from envport_bridges.agents.model.desk import DeskFigures, ModelDesk
 from envport_bridges.agents.model.endpoint import ModelEndpoint
 from envport_bridges.agents.playing import AgentEpisode, AgentEpisodes, SessionSource
+from envport_bridges.agents.programs.arguments import require_bool, require_positive, require_positive_whole
 from envport_bridges.agents.programs.running import MissionRunner
 from envport_bridges.rollouts.backend import RolloutTarget
 from envport_bridges.rollouts.connection import connect
 from envport_bridges.rollouts.loop import BackgroundLoop
+from envport_bridges.trl.agent_faults import tell_of_faults
 from envport_bridges.trl.agent_rows import AddedRow, AgentRow, agent_columns, log_agents
 from envport_bridges.trl.chat_format import ChatTemplateFormat
 from envport_bridges.trl.factory import EnvironmentFactory
@@ -40,8 +41,6 @@ from envport_bridges.trl.scoring import score_for
 from envport_bridges.trl.trainer_sampler import needed_to_sample, sampler_of
 
 __all__ = ["AgentRollout", "AgentSettings"]
-
-logger = logging.getLogger(__name__)
 
 _NEEDED = (
     "_log_metric",
@@ -63,11 +62,14 @@ class AgentSettings:
     max_model_calls: int = 200
     all_chains: bool = False
     compare_tokenizing: bool = False
+    resident: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("at_once", "deadline", "max_model_calls"):
-            if getattr(self, name) <= 0:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; it has to be positive")
+        for name in ("at_once", "max_model_calls"):
+            require_positive_whole(name, getattr(self, name))
+        require_positive("deadline", self.deadline)
+        for name in ("all_chains", "compare_tokenizing", "resident"):
+            require_bool(name, getattr(self, name))
 
 
 class AgentRollout:
@@ -154,7 +156,7 @@ class AgentRollout:
             self.close()
             raise
         rows = [AgentRow.of(episode) for episode in episodes]
-        _require_some_play(episodes)
+        tell_of_faults(episodes, deadline=self._settings.deadline, resident=self._settings.resident)
         self.added = [
             AddedRow(place, chain)
             for place, row in enumerate(rows)
@@ -254,25 +256,3 @@ def _require_one_process(number: int) -> None:
             f"the training has {number} processes, and agents can be trained in one only: generation is done by all "
             "processes together, and agents ask when they like. Use one process, with vLLM as a server for speed."
         )
-
-
-def _require_some_play(episodes: Sequence[AgentEpisode]) -> None:
-    """Check that the agent works at all: one that never does would be trained on nothing, batch after batch."""
-    played = [one for one in episodes if one.session is not None and not one.score.lost]
-    if played and all(one.ending == "crashed" and not one.model_calls for one in played):
-        raise ConfigurationError(
-            f"the agent failed in all of {len(played)} episodes before it asked its model for anything. The end of its "
-            f"output: {_output(played[-1]) or '(none)'}"
-        )
-    if played and not any(one.model_calls for one in played):
-        refused = sum((one.session.refused for one in played if one.session is not None), Counter[str]())
-        logger.warning(
-            "nothing of this batch is trained, because no agent had a turn of the model: %s",
-            f"what they asked was refused ({', '.join(refused)})"
-            if refused
-            else "they asked for none. Do they use OPENAI_BASE_URL or ANTHROPIC_BASE_URL?",
-        )
-
-
-def _output(episode: AgentEpisode) -> str:
-    return episode.ended.output.strip() if episode.ended is not None else ""

@@ -15,7 +15,7 @@ from envport_bridges.trl.scoring import COMPLETION_COLUMN, PROMPT_COLUMN
 __all__ = ["AddedRow", "AgentRow", "agent_columns", "log_agents"]
 
 ENDING_COLUMN = "agent_ending"
-"""The column that tells reward functions how the agent ended: `exited`, `crashed` or `deadline`."""
+"""The column that tells reward functions how the agent ended, as `AgentEpisode.ending` has it."""
 
 
 @dataclass(frozen=True)

@@ -101,17 +101,16 @@ class Trainable(ABC):
                 again (`agent/tokenized_differently`). It makes contexts cost twice as much.
 
         Raises:
-            ConfigurationError: Sandboxes cannot be made here, or the training has several processes.
-            InvalidOption: The program is not installed, or cannot be pointed at a model.
+            ConfigurationError: An argument is not allowed, sandboxes cannot be made here, or the training has several
+                processes.
+            InvalidOption: The program or its file is not there, or it cannot be pointed at a model.
         """
         from envport_bridges.agents.programs.starting import runner_of
         from envport_bridges.trl.agent_rollout import AgentRollout, AgentSettings
 
-        return AgentRollout(
-            _by_name(self.environment_factory),
-            runner_of(command, resident=resident, sandbox=sandbox, reads=reads),
-            AgentSettings(at_once, deadline, max_model_calls, all_chains, compare_tokenizing),
-        )
+        settings = AgentSettings(at_once, deadline, max_model_calls, all_chains, compare_tokenizing, resident)
+        runner = runner_of(command, resident=resident, sandbox=sandbox, reads=reads)
+        return AgentRollout(_by_name(self.environment_factory), runner, settings)
 
     @cached_property
     def rollout_dataset(self) -> Any:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 
 from starlette.datastructures import Headers
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 _CHAT, _MESSAGES, _RESPONSES = ChatCompletions(), AnthropicMessages(), OpenaiResponses()
 _APIS: dict[str, ModelApi] = {api.path: api for api in (_CHAT, _MESSAGES, _RESPONSES)}
 _MODELS = "/v1/models"
+_PAGE = "bridges/envport_bridges/agents/MODEL_API.md"
 # Both of the SDKs with typed answers find what they expect.
 _MODEL = {
     "object": "model",
@@ -74,7 +76,6 @@ class ModelSurface:
         # By the hash of the token: how long it takes to find none tells nothing of the tokens that there are.
         self._sessions: dict[bytes, ModelSession] = {}
         self._running: dict[ModelSession, set[asyncio.Task[object]]] = {}
-        self._said: set[str] = set()
         self._anyone: ModelSession | None = None
         self._control = control
         if control is not None:
@@ -251,10 +252,14 @@ class ModelSurface:
         """Count the settings that are not honoured, and log each once."""
         for name in request.ignored:
             session.ignored[name] += 1
-            if name not in self._said:
-                self._said.add(name)
-                logger.warning("agents set %s, which is not honoured: see MODEL_API.md", name)
+            _log_once(name)
         return ", ".join(request.ignored)
+
+
+# Once in a process, because a training has an endpoint for each batch.
+@cache
+def _log_once(name: str) -> None:
+    logger.warning("agents set %s, which is not honoured: see %s", name, _PAGE)
 
 
 def _ended() -> RequestRefused:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from typing import Any
 
 from envport.errors import InvalidOption
 from envport.secrecy import without_secrets
+from envport_bridges.agents.programs.commands import PLACEHOLDERS, checked_command
 from envport_bridges.agents.programs.credentials import without_credentials
 from envport_bridges.agents.programs.missions import MODEL_NAME, Mission, ModelAccess
 from envport_bridges.agents.programs.rooms import Rooms
@@ -22,9 +22,8 @@ from envport_bridges.agents.programs.rooms import Rooms
 __all__ = ["PRESETS", "PRESETS_WITH_MODEL", "Agent"]
 
 _SERVER = "envport"
-_PLACEHOLDER = re.compile(r"\{(mcp_url|mcp_config|model_url|prompt|prompt_file|python)\}")
+_PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 _OF_AN_EPISODE = re.compile(r"\{(mcp_url|mcp_config|model_url|prompt|prompt_file)\}")
-_TOKEN = re.compile(r"\{(model_token|mcp_token|token)\}")
 _SETTING = re.compile(r"\{(mcp_url|mcp_token|model_url|model_root|model_token)\}")
 
 
@@ -57,21 +56,23 @@ class Agent:
             given_model: Whether each mission gives it a model.
 
         Raises:
-            InvalidOption: The text is not a command line, its program is not installed, or the agent cannot be given a
-                model.
+            InvalidOption: The text is not a command line, its program or its file is not there, it names what is no
+                placeholder, or the agent cannot be given a model.
         """
         agent = _preset(text, given_model) or cls(text)
         if not given_model and "{model_url}" in agent.command:
             raise InvalidOption(f"agent {text!r} names {{model_url}}, but it is given no model here")
-        return replace(agent, command=_found(text, agent.command), given_model=given_model)
+        allowed = [name for name in PLACEHOLDERS if given_model or name != "model_url"]
+        command = checked_command(text, agent.command, allowed, tuple(PRESETS))
+        return replace(agent, command=command, given_model=given_model)
 
     @classmethod
     def resident(cls, text: str, *, given_model: bool = False) -> Agent:
         """An agent for the command line of a program that plays one mission after another; see `ResidentPool`.
 
         Raises:
-            InvalidOption: The text is a preset or is not a command line, its program is not installed, or it names
-                what only a mission has.
+            InvalidOption: The text is a preset or is not a command line, its program or its file is not there, or it
+                names what is no placeholder, or what only a mission has.
         """
         if text in PRESETS:
             raise InvalidOption(
@@ -83,7 +84,7 @@ class Agent:
                 f"agent {text!r}: a program that stays is started before there is an episode, so that its command "
                 f"cannot name {named[0]}. Each line of its standard input has that of a mission"
             )
-        return cls(_found(text, text), given_model=given_model)
+        return cls(checked_command(text, text, ["python"], tuple(PRESETS)), given_model=given_model)
 
     def words(self, mission: Mission, rooms: Rooms) -> list[str]:
         """The arguments of the command, with the placeholders filled in."""
@@ -161,31 +162,6 @@ def _preset(text: str, given_model: bool) -> Agent | None:
             f"{', '.join(PRESETS_WITH_MODEL)}, and any command line"
         )
     return PRESETS_WITH_MODEL.get(text)
-
-
-def _found(text: str, command: str) -> str:
-    """The command with absolute file paths, because the agent runs in another folder."""
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise InvalidOption(f"agent {text!r} is not a command line: {error}") from None
-    if not words:
-        raise InvalidOption("the agent's command line is empty")
-    if named := _TOKEN.search(command):
-        raise InvalidOption(
-            f"agent {text!r} names {named[0]}: other programs could read it in the command line. The agent finds its "
-            "tokens in the variables ENVPORT_TOKEN and ENVPORT_MODEL_TOKEN"
-        )
-    program = words[0].replace("{python}", sys.executable)
-    if shutil.which(program) is None:
-        presets = ", ".join(PRESETS)
-        raise InvalidOption(f"agent {text!r}: there is no program {program!r} here (presets: {presets})")
-    return shlex.join(os.path.abspath(word) if _names_a_file(word) else word for word in words)
-
-
-def _names_a_file(word: str) -> bool:
-    # A word such as `run` is more likely a command than the file of that name which happens to be here.
-    return ("/" in word or Path(word).suffix != "") and os.path.isfile(word)
 
 
 def _write(file: Path, text: str) -> None:

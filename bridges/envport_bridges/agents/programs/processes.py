@@ -43,8 +43,12 @@ class Ended:
         """How it failed, for people; `None` if it did not, or exceeded its time limit."""
         if self.code is None or (self.code == 0 and self.error is None):
             return None
-        last = self.output.strip()[-_MOST_TOLD:]
-        return f"{self.error or f'exit code {self.code}'}. The end of its output: {last or '(none)'}"
+        return f"{self.error or f'exit code {self.code}'}. The end of its output: {self.last or '(none)'}"
+
+    @property
+    def last(self) -> str:
+        """The end of its output, for people."""
+        return self.output.strip()[-_MOST_TOLD:]
 
 
 async def run_bounded(
