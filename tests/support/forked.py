@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import suppress
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 
@@ -32,13 +33,19 @@ def run(folder: str, words: list[str]) -> None:
     socket.send_fds(connection, [len(message).to_bytes(8, "big")], [0, 1, 2])
     connection.sendall(message)
     for number in PASSED_ON:
-        signal.signal(number, lambda number, _: connection.send(bytes([number])))
+        signal.signal(number, lambda number, _: _pass_on(connection, number))
     status = int(connection.recv(16))
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     # There is nothing to clean up, and a stream may have no reader.
     os._exit(status)
+
+
+def _pass_on(connection: socket.socket, number: int) -> None:
+    # The command may have ended, and its status is still to be read.
+    with suppress(OSError):
+        connection.send(bytes([number]))
 
 
 class Forks:

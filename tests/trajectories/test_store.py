@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from documents import block
+from patience import patient
 from recorded import opened, played, table_on
 from sqlalchemy import create_engine, func, inspect, select, text, update
 
@@ -239,6 +242,31 @@ async def test_watching(where: str) -> None:
                 while expected not in seen:
                     if episode.handle in await anext(changed):
                         seen = [step.observation.text for step in await archive.steps(episode.handle)]
+
+
+async def test_what_happens_once_somebody_watches_is_told_of(either: str) -> None:
+    """However late the store is first read."""
+    recorded, over = threading.Event(), threading.Event()
+
+    async def another_gateway() -> None:
+        async with table_on(either) as (table, other):
+            handles.append((await opened(table)).handle)
+            await other.count(EpisodeFilter())
+            recorded.set()
+            await asyncio.to_thread(over.wait)
+
+    handles: list[str] = []
+    async with table_on(either) as (_, archive):
+        thread = threading.Thread(target=lambda: asyncio.run(another_gateway()))
+        try:
+            async with archive.changes() as changed, asyncio.timeout(patient(30)):
+                thread.start()
+                # Nothing of this event loop runs meanwhile.
+                recorded.wait()
+                assert await anext(changed) == {*handles}
+        finally:
+            over.set()
+            thread.join()
 
 
 async def test_two_gateways_on_one_store(where: str) -> None:

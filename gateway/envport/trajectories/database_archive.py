@@ -106,7 +106,8 @@ class DatabaseArchive:
             if self._flush is not None:
                 # What was recorded while nobody watched would be told of late.
                 await self._flush()
-            polling = asyncio.create_task(self._poll())
+            # Before the caller goes on, so that it is told of all that is recorded from now on.
+            polling = asyncio.create_task(self._poll(await self._others()))
             try:
                 yield changed
             finally:
@@ -118,21 +119,25 @@ class DatabaseArchive:
             await self._flush()
         return await self._database.read(query, write=write)
 
-    async def _poll(self) -> None:
-        """Look for what other gateways on the same store have recorded."""
-        before: dict[str, tuple[Any, ...]] | None = None
+    async def _others(self) -> dict[str, tuple[Any, ...]] | None:
+        """What other gateways on the same store have recorded; `None` if the store cannot be read now."""
+        try:
+            return dict(await self._database.read(partial(_others, own=self._own)))
+        except StoreUnavailable:
+            # Whoever looks something up is told of it.
+            return None
+
+    async def _poll(self, before: dict[str, tuple[Any, ...]] | None) -> None:
+        """Look for what other gateways record."""
         while True:
-            try:
-                now = dict(await self._database.read(partial(_others, own=self._own)))
-            except StoreUnavailable:
-                # Whoever looks something up is told of it.
-                await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
+            now = await self._others()
+            if now is None:
                 continue
             if before is not None:
                 ended = before.keys() - now.keys()
                 self._changes.publish(frozenset({h for h, state in now.items() if before.get(h) != state} | ended))
             before = now
-            await asyncio.sleep(_POLL_SECONDS)
 
 
 def _others(connection: Connection, own: str) -> list[tuple[str, tuple[Any, ...]]]:
