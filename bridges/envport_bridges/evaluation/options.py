@@ -29,17 +29,17 @@ class PlayerOptions(OptionGroup):
         tuple[str, ...],
         typer.Option(
             metavar="COMMAND",
-            help="A program that plays: claude-code, codex, gemini, opencode, mcp, or a command line, in which {mcp_url}, "
-            "{mcp_config}, {prompt}, {prompt_file} and {python} are replaced.",
+            help="A program that plays: claude-code, codex, gemini, opencode, mcp, or a command line, in which "
+            "{mcp_url}, {mcp_config}, {prompt}, {prompt_file} and {python} are replaced.",
         ),
     ] = ()
     agent_model: Annotated[
         str | None,
         typer.Option(
             metavar="URL_OR_PATH",
-            help="A model for --agent, which otherwise brings its own: the folder or hub name of a saved model, which is "
-            "then served for the evaluation (-M and --temperature say how), or the address of an `envport model serve` "
-            "(its token in ENVPORT_MODEL_TOKEN). The agent finds it in OPENAI_BASE_URL and ANTHROPIC_BASE_URL.",
+            help="A model for --agent, which otherwise brings its own: the folder or hub name of a saved model, which "
+            "is then served for the evaluation (-M and --temperature say how), or the address of an `envport model "
+            "serve` (its token in ENVPORT_MODEL_TOKEN). The agent finds it in OPENAI_BASE_URL and ANTHROPIC_BASE_URL.",
         ),
     ] = None
     agent_reads: Annotated[
