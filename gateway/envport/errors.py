@@ -5,7 +5,7 @@
     │   ├── EnvironmentNotFound     no environment of that name, module or file
     │   ├── InvalidEnvironment      the class breaks the authoring contract
     │   ├── InvalidOption           a constructor option is unknown or has a bad value
-    │   ├── MissingExtra            an optional package is not installed
+    │   ├── MissingExtra            an optional package is not installed; an ImportError too
     │   └── InvalidAccess           the token settings are unusable or unsafe
     ├── RequestError                the request cannot be carried out; nothing was changed
     │   ├── InvalidRequest          a field is malformed
@@ -135,8 +135,8 @@ class InvalidOption(ConfigurationError):
     code = "invalid_option"
 
 
-class MissingExtra(ConfigurationError):
-    """An optional package is missing.
+class MissingExtra(ConfigurationError, ImportError):
+    """An optional package is missing. It is an `ImportError` too, for whoever tries whether a module can be imported.
 
     Args:
         what: The feature that needs the package.

@@ -16,6 +16,8 @@ from places import REFERENCES, Place, gateway
 from pydantic import Field
 
 from envport import Environment, Task, tool
+from envport.client import AsyncClient
+from envport.client.channel import Channel
 from envport.errors import (
     ConfigurationError,
     EpisodeFailed,
@@ -93,6 +95,16 @@ async def async_fork(url: str) -> None:
     async with await rollouts.open() as rollout, await rollout.fork() as copy:
         assert copy.observation == rollout.observation
         await rollout.fork(9)
+
+
+async def test_a_gateway_that_is_away_is_told_by_its_address_and_the_systems_reason() -> None:
+    nobody = "http://127.0.0.1:9"
+    target = RolloutTarget(f"{nobody}/environments/catch", patience=0.0)
+    # Each asks by another library.
+    for ask in (lambda: AsyncRollouts.connect(target), Channel(nobody, {}).connect, AsyncClient(nobody).environments):
+        with pytest.raises(GatewayUnreachable, match=f"^no answer from {nobody}: connection refused$"):
+            await ask()
+    _connections.pop(target).stop()
 
 
 def test_the_tools_are_those_of_the_listing() -> None:

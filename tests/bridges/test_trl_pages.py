@@ -74,10 +74,11 @@ def test_the_page_s_programs_are_ones_that_trl_takes(gateway_url: str):
         return named
 
     names: dict[str, Any] = {"GRPOTrainer": trainer, "GRPOConfig": config}
-    first, second, _, vllm = blocks_in(PAGE, "python")
+    first, second, _, vllm, agents = blocks_in(PAGE, "python")
     exec(first.replace(f"{SHOWN}/environments/catch", f"{gateway_url}/environments/guess"), names)
     (bound,) = given
     assert len(bound.arguments["train_dataset"]) == 256
     guess = names["spec"]
     exec(second, names | {"catch": guess, "wordle": EnvironmentSpec("echo", num_tasks=4)})
     exec(vllm, names)
+    exec(agents, names)

@@ -104,3 +104,10 @@ def test_what_cannot_be_loaded_is_said_in_one_line(folder: Path, load: Any, opti
     with pytest.raises(InvalidOption, match=why) as told:
         load(**{"name": str(folder), **options})
     assert "\n" not in str(told.value)
+
+
+def test_a_folder_without_a_tokenizer_says_how_to_put_it_there(tmp_path: Path):
+    """For this kind of model, transformers by itself gives a tokenizer that knows one token."""
+    make_model(make_tokenizer()).config.save_pretrained(tmp_path)
+    with pytest.raises(InvalidOption, match=r"has no tokenizer: trainer\.save_model.* tokenizer\.save_pretrained"):
+        load_tokenizer(str(tmp_path))

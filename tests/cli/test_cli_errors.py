@@ -102,7 +102,7 @@ def test_a_gateway_that_cannot_be_reached(words: tuple[str, ...]):
 
 
 def test_the_gateways_address_comes_from_the_environment():
-    assert "no answer from http://127.0.0.1:9" in refused("open", "catch", ENVPORT_URL=NOBODY)
+    assert "no answer from http://127.0.0.1:9: connection refused (" in refused("open", "catch", ENVPORT_URL=NOBODY)
 
 
 def test_a_stranger_at_the_address(tmp_path: Path):

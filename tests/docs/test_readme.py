@@ -36,6 +36,8 @@ def test_the_lines_without_make_run(tmp_path: Path):
     install, play, serve = block(PAGE, "pip install ./gateway/envport-client .").splitlines()
     for distribution in install.split()[2:]:
         assert (ROOT / distribution / "pyproject.toml").is_file()
+    # One of them editable and the other not, some modules cannot be imported.
+    assert f"`pip install {' '.join(f'-e {one}' for one in install.split()[2:])}`" in README
     assert serve == "envport serve"
     done = envport(*play.split()[1:], "--seed", "3", stdin="1\n" * 9)
     assert done.returncode == 0, done.stderr

@@ -100,8 +100,9 @@ def test_an_agent_that_does_not_play_is_scored_with_a_reason(gateway: RunningGat
 
 
 def test_an_agent_that_hangs_is_stopped(gateway: RunningGateway):
-    (played,) = Result.of(rogue(gateway, "hang", agent_seconds=1.5)).played
-    assert (played.stopped, played.reward) == ("the agent was stopped after 1.5 seconds", 0.0)
+    result = Result.of(rogue(gateway, "hang", agent_seconds=1.5))
+    (played,) = result.played
+    assert (result.stopped_by_limits, played.reward) == ({"the agent was stopped after 1.5 seconds": 1}, 0.0)
     assert played.seconds < patient(30)
 
 

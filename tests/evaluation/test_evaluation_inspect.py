@@ -79,6 +79,8 @@ def test_a_model_that_plays_well_gets_its_reward(gateway: RunningGateway):
     assert log.results is not None
     metrics = {score.name: score.metrics["mean"].value for score in log.results.scores}
     assert metrics == {"reward": 1.0, "success": 1.0}
+    # An interval of Inspect's would say that all is known, where ours says that nothing is.
+    assert {name for score in log.results.scores for name in score.metrics} == {"mean", "stderr"}
     with Client(gateway.url) as control:
         ids = [f"test/{task.id}" for task in control.tasks("catch", split="test").tasks]
         assert sorted(str(sample.id) for sample in log.samples or []) == sorted(ids)
@@ -204,6 +206,7 @@ def test_a_model_that_exceeds_its_limits_is_scored(gateway: RunningGateway):
         log = evaluate(address(gateway, "catch"), model=scripted(catches), num_tasks=1, limits=limits)
         (played,) = Result.of(log).played
         assert played.stopped == f"its {kind} limit was exceeded"
+        assert Result.of(log).stopped_by_limits == {played.stopped: 1}
         assert 0 < played.steps < 9
         assert log.samples
         with Client(gateway.url) as control:
@@ -244,9 +247,10 @@ def test_a_gateway_that_goes_away_is_no_score():
 
 def test_a_policy_that_calls_what_is_not_there_is_scored(gateway: RunningGateway, tmp_path: Path):
     (tmp_path / "wild.py").write_text("def wild(view):\n    return 'fly', {}\n")
-    (played,) = result_of(address(gateway, "catch"), policy="./wild.py:wild", num_tasks=1, max_calls=3).played
+    result = result_of(address(gateway, "catch"), policy="./wild.py:wild", num_tasks=1, max_calls=3)
+    (played,) = result.played
     assert (played.steps, played.tool_errors) == (0, 3)
-    assert played.stopped == "the player was stopped after 3 calls"
+    assert result.stopped_by_limits == {"the player was stopped after 3 calls": 1}
 
 
 def test_an_environment_that_breaks_is_counted_apart_and_never_scored(gateway: RunningGateway):

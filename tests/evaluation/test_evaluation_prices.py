@@ -69,8 +69,12 @@ def test_a_price_gives_costs_and_limits_in_dollars(served: str, server: str, mon
     assert result["cost"] == pytest.approx(2 * 4 * 0.003)
     assert result["settings"]["cost_limit"] == 0.01
     shown = envport_here("results", "logs").stdout.splitlines()
-    assert shown[0].split()[-4:] == ["cost", "lost", "to", "faults"]
-    assert shown[1].split()[-2:] == ["$0.0240", "0"]
+    assert shown[0].endswith(" cost  stopped by a limit  lost to faults")
+    assert shown[1].split()[-3:] == ["$0.0120", "2", "0"]
+    assert shown[-2:] == [
+        "  All episodes together cost $0.0240.",
+        "  2 of 2 episodes were stopped by a limit: its cost limit was exceeded (2)",
+    ]
 
 
 @pytest.mark.parametrize("price", ["cheap", "1", "1,-1", "nan,1", "1,inf"])

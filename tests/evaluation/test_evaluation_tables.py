@@ -13,9 +13,10 @@ from lossy import lossy
 
 from envport.errors import InvalidOption
 from envport_bridges.evaluation.folder import read_folders
-from envport_bridges.evaluation.results import Result
+from envport_bridges.evaluation.report import write_report
+from envport_bridges.evaluation.results import Identity, PlayedEpisode, Result
 from envport_bridges.evaluation.seeds import pooled
-from envport_bridges.evaluation.table import print_results
+from envport_bridges.evaluation.table import print_by_task, print_results
 
 
 def shown(*words: str) -> list[str]:
@@ -43,7 +44,8 @@ def test_several_seeds_are_a_row_each_and_one_for_all(served: str, capsys: pytes
     assert header.split()[2] == "seed"
     assert [line.split()[3] for line in lines[:2]] == ["0", "7"]
     assert "0, 7 pooled" in lines[2]
-    assert [line.startswith("Log: ") for line in lines[3:]] == [True, True]
+    assert lines[3] == "Steps, tool errors, tokens and time are means of an episode."
+    assert [line.startswith("Log: ") for line in lines[4:]] == [True, True]
 
 
 def test_seeds_pool_tasks_as_the_same_and_episodes_without_tasks_as_others(served: str):
@@ -116,6 +118,57 @@ def test_rows_that_differ_in_more_than_the_player_say_in_what(served: str):
     header, *rows = shown("results", "logs")[:3]
     assert header.split()[2:4] == ["split", "success_at"]
     assert [line.split()[3:5] for line in rows] == [["train", "1.0"], ["test", "0.5"]]
+
+
+AGENT = "agent {python} agent.py --model small --tries 3 --prompt file.txt with policy"
+
+
+def result_with(player: str, stopped: str = "the agent exited with 0", **settings: Any) -> Result:
+    identity = Identity("catch", "1", {}, "", "sum", None, 0, 1.0, 1, "")
+    episode = PlayedEpisode("s", 1, "t", 0.0, False, 1, 0, 1.0, 66, 0, None, stopped, cost=2e-6)
+    return Result(identity, player, "success", 1, (episode,), settings=settings, log="a.eval")
+
+
+def test_rows_of_one_agent_with_different_models_or_settings_say_in_what(capsys: pytest.CaptureFixture[str]):
+    models = [f"policy {digit * 64}" for digit in "ab"]
+    print_results([result_with(AGENT, agent_model=model, temperature=1.0) for model in models])
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split()[2:4] == ["agent_model", "tasks"]
+    assert ["policy aaaaaaaa " in lines[0], "policy bbbbbbbb " in lines[1]] == [True, True]
+    results = [result_with(AGENT, agent_model=models[0], temperature=warm) for warm in (0.0, 1.0)]
+    write_report(results, Path("report.html"))
+    assert "<th>player</th><th>temperature</th>" in Path("report.html").read_text()
+    print_by_task(results)
+    assert "temperature 1.0, by task" in capsys.readouterr().out
+
+
+def test_a_long_name_of_a_player_is_not_cut_where_it_differs(capsys: pytest.CaptureFixture[str]):
+    print_results([result_with(f"{AGENT}_{number}") for number in (1, 2)])
+    assert [line.split("…")[1].split("  ")[0] for line in capsys.readouterr().out.splitlines()[1:3]] == [
+        "rompt file.txt with policy_1"[-19:],
+        "rompt file.txt with policy_2"[-19:],
+    ]
+    inside = [AGENT.replace("tries 3", f"tries {number}") for number in (3, 4)]
+    print_results([result_with(player) for player in inside])
+    assert [player in line for player, line in zip(inside, capsys.readouterr().out.splitlines()[1:3], strict=True)] == [
+        True,
+        True,
+    ]
+
+
+def test_players_that_a_limit_stopped_are_counted_and_a_tiny_cost_is_no_zero(capsys: pytest.CaptureFixture[str]):
+    limited = result_with("agent a", "its token limit was exceeded")
+    print_results([limited, result_with("agent b")])
+    header, first, second, means, *notes = capsys.readouterr().out.splitlines()
+    assert header.endswith(" cost  stopped by a limit  lost to faults")
+    assert [line.split()[-4:] for line in (first, second)] == [
+        ["s", "$0.0000020", "1", "0"],
+        ["s", "$0.0000020", "0", "0"],
+    ]
+    assert means == "Steps, tool errors, tokens, time and cost are means of an episode."
+    assert "  1 of 1 episodes were stopped by a limit: its token limit was exceeded (1)" in notes
+    assert notes.count("  All episodes together cost $0.0000020.") == 2
+    assert limited.document()["stopped_by_limits"] == {"its token limit was exceeded": 1}
 
 
 def test_a_log_that_a_later_one_continues_is_left_out(tmp_path: Path):

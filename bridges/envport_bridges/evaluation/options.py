@@ -29,16 +29,17 @@ class PlayerOptions(OptionGroup):
         tuple[str, ...],
         typer.Option(
             metavar="COMMAND",
-            help="A program: claude-code, codex, gemini, mcp, or a command line with {mcp_url}, {mcp_config}, {prompt} "
-            "or {prompt_file}.",
+            help="A program that plays: claude-code, codex, gemini, opencode, mcp, or a command line, in which "
+            "{mcp_url}, {mcp_config}, {prompt}, {prompt_file} and {python} are replaced.",
         ),
     ] = ()
     agent_model: Annotated[
         str | None,
         typer.Option(
             metavar="URL_OR_PATH",
-            help="The model that agents are given: the address of an `envport model serve` (its token in "
-            "ENVPORT_MODEL_TOKEN), or a saved model, which is then served for the evaluation; -M says how.",
+            help="A model for --agent, which otherwise brings its own: the folder or hub name of a saved model, which "
+            "is then served for the evaluation (-M and --temperature say how), or the address of an `envport model "
+            "serve` (its token in ENVPORT_MODEL_TOKEN). The agent finds it in OPENAI_BASE_URL and ANTHROPIC_BASE_URL.",
         ),
     ] = None
     agent_reads: Annotated[
@@ -59,7 +60,12 @@ class PlayerOptions(OptionGroup):
     ] = True
     model_base_url: Annotated[str | None, typer.Option(metavar="URL", help="Address of the model's server.")] = None
     model_arg: Annotated[
-        tuple[str, ...], typer.Option("-M", metavar="NAME=VALUE", help="Argument of the model's provider.")
+        tuple[str, ...],
+        typer.Option(
+            "-M",
+            metavar="NAME=VALUE",
+            help="Argument of the model's provider, or setting of a served --agent-model: max_tokens=1024.",
+        ),
     ] = ()
     model_timeout: Annotated[int | None, typer.Option(min=1, help="Seconds that an answer of the model may take.")] = (
         None
@@ -67,11 +73,14 @@ class PlayerOptions(OptionGroup):
     model_retries: Annotated[
         int | None, typer.Option(min=0, help="How many times a failed request to the model is sent again.")
     ] = None
-    temperature: Annotated[float | None, typer.Option(min=0)] = None
+    temperature: Annotated[float | None, typer.Option(min=0, help="Temperature at which the model samples.")] = None
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer.")] = None
     price: Annotated[
         str | None,
-        typer.Option(metavar="INPUT,OUTPUT", help="Dollars for a million tokens of each, if Inspect does not know."),
+        typer.Option(
+            metavar="INPUT,OUTPUT",
+            help="Dollars for a million tokens of input and of output, if Inspect does not know them.",
+        ),
     ] = None
 
 

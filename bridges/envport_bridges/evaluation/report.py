@@ -5,17 +5,17 @@ from __future__ import annotations
 import html
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from envport.errors import MissingExtra
 from envport_bridges.evaluation.results import Result
+from envport_bridges.evaluation.rows import player_labels, short, telling, told
 from envport_bridges.evaluation.table import (
     OUTSIDE,
     WORST_CASE,
     explain_worst_case,
-    short,
     show_estimate,
     task_cells,
 )
@@ -43,20 +43,22 @@ def write_report(results: Sequence[Result], file: Path) -> None:
         MissingExtra: matplotlib is not installed.
     """
     parts = ["<!doctype html><meta charset='utf-8'><title>Evaluation</title>", f"<style>{_STYLE}</style>"]
-    parts += ["<h1>Evaluation</h1>", _overview(results)]
+    labels, names = player_labels(results), telling(results)
+    parts += ["<h1>Evaluation</h1>", _overview(results, labels, names)]
     for result in results:
-        parts += [_section(result)]
+        parts += [_section(result, labels[result.player], names)]
     file.write_text("\n".join(parts), encoding="utf-8")
 
 
-def _overview(results: Sequence[Result]) -> str:
-    head = ("environment", "player", "tasks", "episodes", "reward [95%]", "success [95%]", "lost")
+def _overview(results: Sequence[Result], labels: Mapping[str, str], names: Sequence[str]) -> str:
+    head = ("environment", "player", *names, "tasks", "episodes", "reward [95%]", "success [95%]", "lost")
     rows: list[tuple[str, ...]] = []
     for result in results:
         rows.append(
             (
                 result.identity.environment,
-                short(result.player),
+                labels[result.player],
+                *(told(result, name) for name in names),
                 f"{result.tasks}",
                 f"{len(result.played)}",
                 show_estimate(result.estimate("reward")),
@@ -67,7 +69,7 @@ def _overview(results: Sequence[Result]) -> str:
         if result.lost:
             worst, total = result.worst_case(), len(result.played) + len(result.lost)
             estimates = show_estimate(worst.reward), show_estimate(worst.success, percent=True)
-            rows.append(("", WORST_CASE, "", f"{total}", *estimates, ""))
+            rows.append(("", WORST_CASE, *("" for _ in names), "", f"{total}", *estimates, ""))
     return _table(head, rows)
 
 
@@ -77,15 +79,16 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><tr>{top}</tr>{body}</table>"
 
 
-def _section(result: Result) -> str:
+def _section(result: Result, label: str, names: Sequence[str]) -> str:
     identity = result.identity
     facts = (
         f"version {identity.version}, options {identity.options}, split {identity.split}, seed {result.seed}, "
         f"success from a reward of {identity.success_at:g}, envport {identity.envport}"
     )
+    facts += "".join(f", {name} {told(result, name)}" for name in names if name in result.settings)
     facts += f". {OUTSIDE}" if result.sandboxed is False else ""
     parts = [
-        f"<h2>{html.escape(identity.environment)}: {html.escape(short(result.player))}</h2>",
+        f"<h2>{html.escape(identity.environment)}: {html.escape(label)}</h2>",
         f"<p>{html.escape(facts)}<br>tools <code>{html.escape(identity.fingerprint)}</code><br>"
         f"log <code>{html.escape(result.log)}</code></p>",
     ]

@@ -26,6 +26,8 @@ __all__ = ["Identity", "PlayedEpisode", "Result", "TaskResult"]
 
 _OF_TASK = ("reward", "success", "steps", "tool_errors")
 _QUOTED = re.compile(r"'(\{\w+\})'")
+# A log says it in words alone.
+_BY_LIMIT = re.compile(r"^its \w+ limit was exceeded$|^the (player|agent) was stopped after ")
 _FILE = re.compile(r"[^\s'\"=]*/([^\s'\"/]+)")
 
 
@@ -226,6 +228,11 @@ class Result:
         costs = [one.cost for one in self.played if one.cost is not None]
         return sum(costs) if costs and len(costs) == len(self.played) else None
 
+    @property
+    def stopped_by_limits(self) -> dict[str, int]:
+        """How many of the scored episodes ended because their player was stopped by a limit, by the limit's text."""
+        return dict(Counter(one.stopped for one in self.played if _BY_LIMIT.match(one.stopped)).most_common())
+
     def worst_case(self) -> WorstCase:
         """The result in which every lost episode counts as failed."""
         return WorstCase.of(self.played, self.lost)
@@ -290,6 +297,7 @@ class Result:
                 "pass_at": {str(k): worst.pass_at(k) for k in ks},
                 "pass_hat": {str(k): worst.pass_hat(k) for k in ks},
             },
+            "stopped_by_limits": self.stopped_by_limits,
             "sandboxed": self.sandboxed,
             **{name: self.estimate(name).mean for name in ("steps", "tool_errors", "tokens", "seconds")},
             "cost": self.cost,

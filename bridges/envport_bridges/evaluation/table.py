@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +14,7 @@ from envport_bridges.evaluation.comparison import Comparison
 from envport_bridges.evaluation.intervals import Estimate
 from envport_bridges.evaluation.losses import WorstCase
 from envport_bridges.evaluation.results import Result, TaskResult
+from envport_bridges.evaluation.rows import player_labels, short, telling, told
 
 __all__ = [
     "OUTSIDE",
@@ -22,13 +23,11 @@ __all__ = [
     "print_by_task",
     "print_comparison",
     "print_results",
-    "short",
     "show_estimate",
     "show_mean",
     "task_cells",
 ]
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHOWN_LOSSES = 3
 
 OUTSIDE = "The agent did not run in a sandbox."
@@ -56,12 +55,6 @@ def show_mean(mean: float | None, *, percent: bool = False) -> str:
     return f"{mean * 100:.0f}%" if percent else f"{mean:.3f}"
 
 
-def short(text: str, most: int = 60) -> str:
-    """One line of text from an environment or a program, without control characters."""
-    text = _CONTROL.sub(" ", text)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def print_results(results: Sequence[Result]) -> None:
     """Print results side by side, and the locations of their logs."""
     # Only a terminal has a width. Elsewhere, do not wrap or cut lines.
@@ -71,66 +64,91 @@ def print_results(results: Sequence[Result]) -> None:
     epochs = max(result.epochs for result in results)
     table.add_column("environment", no_wrap=True)
     table.add_column("player")
-    telling = _telling(results)
-    columns = [*telling, "tasks", "episodes", "reward [95%]", "success [95%]"]
-    if epochs > 1:
-        columns += [f"pass@{epochs}", f"pass^{epochs}"]
-    columns += ["steps", "tool errors", "tokens", "time"]  # means of the episodes
-    priced = any(result.cost is not None for result in results)
-    columns += ["cost", "lost to faults"] if priced else ["lost to faults"]
-    for column in columns:
+    columns = _columns(results, epochs)
+    for column in columns.names:
         table.add_column(column, justify="right")
     for result in results:
-        table.add_row(*(Text(cell) for cell in _cells(result, epochs, telling, priced)))
+        table.add_row(*(Text(cell) for cell in _cells(result, columns)))
         if result.lost:
-            table.add_row(*(Text(cell, "yellow") for cell in _worst_cells(result, epochs, telling)))
+            table.add_row(*(Text(cell, "yellow") for cell in _worst_cells(result, columns)))
     console.print(table)
+    console.print(Text(columns.means, "dim"), soft_wrap=True)
     for result in results:
         if not result.seeds:
             _print_notes(console, result)
 
 
-def _telling(results: Sequence[Result]) -> list[str]:
-    """What tells apart rows of one environment, besides the player."""
-    found: list[str] = []
-    for name in ("version", "options", "split", "success_at", "seed"):
-        values: dict[str, set[str]] = defaultdict(set)
-        for result in results:
-            values[result.identity.environment].add(repr(getattr(result.identity, name)))
-        if any(len(different) > 1 for different in values.values()):
-            found.append(name)
-    return found
+@dataclass(frozen=True)
+class _Columns:
+    """The columns after those of the environment and the player.
+
+    Attributes:
+        labels: What each player is called.
+        telling: The conditions that tell rows apart.
+        epochs: How often each sample was played.
+        priced: Whether there is a column for the cost.
+        limited: Whether there is one for the episodes that were stopped by a limit.
+    """
+
+    labels: Mapping[str, str]
+    telling: Sequence[str]
+    epochs: int
+    priced: bool
+    limited: bool
+
+    @property
+    def names(self) -> list[str]:
+        names = [*self.telling, "tasks", "episodes", "reward [95%]", "success [95%]"]
+        if self.epochs > 1:
+            names += [f"pass@{self.epochs}", f"pass^{self.epochs}"]
+        names += ["steps", "tool errors", "tokens", "time"]
+        names += ["cost"] if self.priced else []
+        return [*names, *(["stopped by a limit"] if self.limited else []), "lost to faults"]
+
+    @property
+    def means(self) -> str:
+        return f"Steps, tool errors, tokens{', time and cost' if self.priced else ' and time'} are means of an episode."
 
 
-def _told(result: Result, name: str) -> str:
-    return result.seed if name == "seed" else short(str(getattr(result.identity, name)), 40)
+def _columns(results: Sequence[Result], epochs: int) -> _Columns:
+    priced = any(result.cost is not None for result in results)
+    limited = any(result.stopped_by_limits for result in results)
+    return _Columns(player_labels(results), telling(results), epochs, priced, limited)
 
 
-def _cells(result: Result, epochs: int, telling: Sequence[str], priced: bool) -> list[str]:
+def show_dollars(dollars: float) -> str:
+    """An amount with four decimals, or as many as show two digits of it."""
+    places = 4 if dollars <= 0 else max(4, 1 - math.floor(math.log10(dollars)))
+    return f"${dollars:.{places}f}"
+
+
+def _cells(result: Result, columns: _Columns) -> list[str]:
     cells = [
         result.identity.environment,
-        short(result.player, 40),
-        *(_told(result, name) for name in telling),
+        columns.labels[result.player],
+        *(told(result, name) for name in columns.telling),
         f"{result.tasks}",
         f"{len(result.played)}",
         show_estimate(result.estimate("reward")),
         show_estimate(result.success_rate(), percent=True),
     ]
-    cells += _passes(result, epochs)
+    cells += _passes(result, columns.epochs)
     for name, unit in (("steps", ""), ("tool_errors", ""), ("tokens", ""), ("seconds", " s")):
         mean = result.estimate(name).mean
         cells.append("-" if mean is None else f"{mean:.{0 if name == 'tokens' else 1}f}{unit}")
-    if priced:
-        cells.append("-" if result.cost is None else f"${result.cost:.4f}")
+    if columns.priced:
+        cells.append("-" if result.cost is None else show_dollars(result.cost / len(result.played)))
+    if columns.limited:
+        cells.append(f"{sum(result.stopped_by_limits.values())}")
     return [*cells, f"{len(result.lost)}"]
 
 
-def _worst_cells(result: Result, epochs: int, telling: Sequence[str]) -> list[str]:
+def _worst_cells(result: Result, columns: _Columns) -> list[str]:
     """The worst case, in the columns of the scores that it belongs to."""
     worst = result.worst_case()
-    cells = ["", WORST_CASE, *("" for _ in telling), "", f"{len(result.played) + len(result.lost)}"]
+    cells = ["", WORST_CASE, *("" for _ in columns.telling), "", f"{len(result.played) + len(result.lost)}"]
     cells += [show_estimate(worst.reward), show_estimate(worst.success, percent=True)]
-    return cells + _passes(worst, epochs)
+    return cells + _passes(worst, columns.epochs)
 
 
 def _passes(scores: Result | WorstCase, epochs: int) -> list[str]:
@@ -153,6 +171,12 @@ def _print_notes(console: Console, result: Result) -> None:
             Text(f"  {result.status}: {result.missing} episodes were not played. envport eval --resume {result.log}"),
             soft_wrap=True,
         )
+    if result.cost is not None:
+        console.print(Text(f"  All episodes together cost {show_dollars(result.cost)}."))
+    if limits := result.stopped_by_limits:
+        counts = ", ".join(f"{why} ({count})" for why, count in limits.items())
+        stopped = f"{sum(limits.values())} of {len(result.played)} episodes were stopped by a limit"
+        console.print(Text(f"  {stopped}: {counts}"), soft_wrap=True)
     if result.sandboxed is False:
         console.print(Text(f"  {OUTSIDE}", "yellow"))
     if result.lost:
@@ -167,9 +191,11 @@ def _print_notes(console: Console, result: Result) -> None:
 def print_by_task(results: Sequence[Result]) -> None:
     """Print the result of each task, one table for each result."""
     console = Console(highlight=False, soft_wrap=True)
+    labels, names = player_labels(results), [name for name in telling(results) if name != "seed"]
     for result in results:
-        player = short(result.player, 40)
-        console.print(Text(f"\n{result.identity.environment}, {player}, seed {result.seed}, by task", "bold"))
+        named = [f"seed {result.seed}", *(f"{name} {told(result, name)}" for name in names)]
+        head = ", ".join([result.identity.environment, labels[result.player], *named, "by task"])
+        console.print(Text(f"\n{head}", "bold"))
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("task")
         for column in ("episodes", "reward", "success", "steps", "tool errors"):

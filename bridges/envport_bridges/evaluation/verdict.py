@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from envport_bridges.evaluation.results import Result
-from envport_bridges.evaluation.table import short
+from envport_bridges.evaluation.rows import short
 
 __all__ = ["complaints"]
 

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from envport.client import calls
 from envport.client.addresses import EnvironmentAddress, episode_path, mcp_address
 from envport.client.calls import Call
+from envport.client.reasons import reason_of
 from envport.errors import GatewayUnreachable, MissingExtra
 from envport.types import Choice, EpisodeInfo, LegalCall, OpenedEpisode
 from envport_bridges.rollouts.backend import CallReply, RolloutEpisode, RolloutTarget
@@ -149,7 +150,7 @@ class OverHttp:
             ) as response:
                 return response.status, response.headers.get("Content-Type", ""), await response.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise GatewayUnreachable(f"no answer from {self._base}: {error or type(error).__name__}") from error
+            raise GatewayUnreachable(f"no answer from {self._base}: {reason_of(error)}") from error
 
 
 def _tool_call(name: str, schema: Mapping[str, Any]) -> ToolCall:

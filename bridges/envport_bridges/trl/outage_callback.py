@@ -6,9 +6,13 @@ import logging
 from collections import deque
 from typing import Any
 
-from transformers import TrainerCallback
-
+from envport.errors import MissingExtra
 from envport_bridges.trl.outage import LOST_METRIC, TooManyLost
+
+try:
+    from transformers import TrainerCallback
+except ModuleNotFoundError as error:
+    raise MissingExtra("The training bridge", "trl") from error
 
 __all__ = ["OutageCallback", "outage_callback_of"]
 

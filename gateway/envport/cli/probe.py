@@ -13,6 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 from envport.cli.causes import innermost
 from envport.client.calls import headers_for
 from envport.client.certificates import trusted
+from envport.client.reasons import reason_of
 from envport.errors import EnvportError, GatewayUnreachable, PermissionDenied, Unauthenticated, UnknownEnvironment
 
 __all__ = ["Probe", "mcp_client", "probe"]
@@ -89,7 +90,7 @@ async def _ask(http: httpx2.AsyncClient, url: str, token: str | None) -> httpx2.
         # An MCP server refuses an empty message, so this request changes nothing.
         return await http.post(url, json={}, headers=headers_for(token or ""))
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise GatewayUnreachable(f"no answer from {url}: {error or type(error).__name__}") from error
+        raise GatewayUnreachable(f"no answer from {url}: {reason_of(error)}") from error
 
 
 def _refuse(answer: httpx2.Response, url: str) -> None:

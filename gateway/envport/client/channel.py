@@ -19,6 +19,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 
 from envport.client.certificates import trusted
+from envport.client.reasons import reason_of
 from envport.errors import EnvportError, GatewayUnreachable, InvalidArguments, error_from_code
 from envport.types import CHANNEL_LINES, MAX_BODY
 
@@ -259,7 +260,7 @@ class Channel:
             return ChannelMissing(f"{self._gateway} answered {response.status_code}")
 
     def _unreachable(self, error: Exception) -> GatewayUnreachable:
-        unreachable = GatewayUnreachable(f"no answer from {self._gateway}: {error or type(error).__name__}")
+        unreachable = GatewayUnreachable(f"no answer from {self._gateway}: {reason_of(error)}")
         unreachable.__cause__ = error
         return unreachable
 

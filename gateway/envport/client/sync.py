@@ -11,6 +11,7 @@ import httpx2
 from envport.client import calls
 from envport.client.calls import Call
 from envport.client.certificates import trusted
+from envport.client.reasons import reason_of
 from envport.errors import GatewayUnreachable
 from envport.types import (
     Choice,
@@ -186,5 +187,5 @@ class Client:
                 call.method, call.path, json=call.json, params=call.params, timeout=call.timeout(self._timeout)
             )
         except httpx2.HTTPError as error:
-            raise GatewayUnreachable(f"no answer from {self.url}: {error or type(error).__name__}") from error
+            raise GatewayUnreachable(f"no answer from {self.url}: {reason_of(error)}") from error
         return call.read(str(response.url), response.status_code, response.content)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from envport.errors import InvalidOption, MissingExtra
@@ -14,6 +15,8 @@ from envport_bridges.agents.model.sampling import Sampled, SampleRequest, Sampli
 __all__ = ["TransformersSampler", "load_configuration", "load_model", "load_tokenizer", "weights_fingerprint"]
 
 _COMPARED_VALUES = 16
+_TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "tekken.json")
+"""Files of which a folder with a tokenizer has at least one."""
 
 
 class TransformersSampler:
@@ -143,6 +146,12 @@ def load_tokenizer(name: str) -> Any:
         InvalidOption: It cannot be loaded; the message says why.
         MissingExtra: transformers is not installed.
     """
+    # For some models, transformers would make up a tokenizer that knows one token.
+    if (folder := Path(name)).is_dir() and not any(file for kind in _TOKENIZERS for file in folder.glob(kind)):
+        raise InvalidOption(
+            f"the folder {name} has no tokenizer: trainer.save_model(FOLDER) puts it there with the model, where the "
+            "trainer has one (processing_class), and tokenizer.save_pretrained(FOLDER) without it"
+        )
     try:
         return _library("transformers").AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError, RuntimeError) as error:

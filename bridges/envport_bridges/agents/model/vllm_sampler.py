@@ -11,6 +11,7 @@ import httpx2
 
 from envport.backoff import Backoff
 from envport.client.certificates import trusted
+from envport.client.reasons import reason_of
 from envport_bridges.agents.model.sampling import (
     Sampled,
     SampleRequest,
@@ -175,4 +176,4 @@ def _document(response: httpx2.Response) -> dict[str, Any]:
 
 
 def _unreachable(url: str, error: Exception) -> SamplerFailed:
-    return SamplerFailed(f"no answer from {url}: {str(error) or type(error).__name__}")
+    return SamplerFailed(f"no answer from {url}: {reason_of(error)}")

@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 import httpx2
 
 from envport.client.certificates import trusted
+from envport.client.reasons import reason_of
 from envport.errors import EnvportError, InvalidAccess
 
 __all__ = ["AgentModelUnreachable", "ModelSessions", "RemoteSession", "UsedTokens"]
@@ -184,4 +185,4 @@ def _document(response: httpx2.Response, url: str) -> dict[str, Any]:
 
 
 def _unreachable(url: str, error: Exception) -> AgentModelUnreachable:
-    return AgentModelUnreachable(f"the model's server does not answer at {url}: {str(error) or type(error).__name__}")
+    return AgentModelUnreachable(f"the model's server does not answer at {url}: {reason_of(error)}")

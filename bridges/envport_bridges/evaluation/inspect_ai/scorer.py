@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from inspect_ai.scorer import Score, Scorer, Target, ci, mean, scorer, stderr
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import TaskState
 
 from envport.errors import EpisodeFailed
@@ -19,7 +19,8 @@ __all__ = ["REWARD", "SUCCESS", "outcome"]
 REWARD, SUCCESS = "reward", "success"
 """The values of a score."""
 
-_METRICS = [mean(), stderr(cluster=CLUSTER), ci(cluster=CLUSTER)]
+# No `ci`: where an interval is unknown, Inspect gives one without width, and shares have other intervals here.
+_METRICS = [mean(), stderr(cluster=CLUSTER)]
 
 
 @scorer(name=qualified("outcome"), metrics={REWARD: _METRICS, SUCCESS: _METRICS})
