@@ -6,6 +6,7 @@ import importlib
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,7 +25,7 @@ _STARTED_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class AgentCosts:
-    """Seconds of an episode, in rounds that each played the same episodes in each way.
+    """Seconds of an episode, in rounds that each played the same episodes by `rollout_func` and by an agent.
 
     Attributes:
         episodes: How many episodes each round had; 16 of those with a process for each.
@@ -49,7 +50,7 @@ class AgentCosts:
 
 
 def measure_agents(example: Path, rounds: int = 3, episodes: int = 64, warm_up: int | None = None) -> AgentCosts:
-    """Play episodes of the example's game in turns: by `rollout_func`, and by its agent.
+    """Play episodes of the example's game: in turns by `rollout_func`, and by its agent in one way after another.
 
     Args:
         example: The folder of the example.
@@ -75,11 +76,6 @@ def _played(train: Any, options: Any, rounds: int) -> AgentCosts:
     model, tokenizer = train.policy(spec, 0, options, options.output)
     command = f"{{python}} {train.HERE / options.agent}"
     rollout: Any = spec.rollout_func
-    resident: dict[int, Any] = {
-        at_once: spec.agent_rollout_func(f"{command} --resident", resident=True, at_once=at_once)
-        for at_once in _AT_ONCE
-    }
-    started: Any = spec.agent_rollout_func(command, at_once=_STARTED_AT_ONCE)
     trainer: Any = train.GRPOTrainer(
         model=model,
         args=train.settings(options, 0, options.output),
@@ -90,21 +86,26 @@ def _played(train: Any, options: Any, rounds: int) -> AgentCosts:
     )
     trainer.remove_callback(PrinterCallback)
     prompts = [prompt for prompt in spec.rollout_dataset["prompt"] for _ in range(options.group_size)]
+    rolled: list[float] = []
+
+    def beside_rollout(play: Any, asked: list[Any]) -> tuple[float, float]:
+        for warm_up in (rollout, play):
+            warm_up(asked, trainer)  # Connections, gateways and processes are there afterwards.
+        taken = [(_seconds(rollout, prompts, trainer), _seconds(play, asked, trainer)) for _ in range(rounds)]
+        rolled.extend(one for one, _ in taken)
+        return median(seconds for _, seconds in taken), median(seconds / one for one, seconds in taken)
+
+    # One after another, as the processes of those that are idle for a minute end.
+    resident: dict[int, tuple[float, float]] = {}
+    for at_once in _AT_ONCE:
+        with closing(spec.agent_rollout_func(f"{command} --resident", resident=True, at_once=at_once)) as play:
+            resident[at_once] = beside_rollout(play, prompts)
     # A program that is started for each episode takes seconds.
     few = prompts[: 2 * _STARTED_AT_ONCE]
-    ways = [(rollout, prompts), *((play, prompts) for play in resident.values()), (started, few)]
-    for play, asked in ways:
-        play(asked, trainer)  # Connections, gateways and processes are there afterwards.
-    taken = [[_seconds(play, asked, trainer) for play, asked in ways] for _ in range(rounds)]
-    comparing = spec.agent_rollout_func(f"{command} --resident", resident=True, compare_tokenizing=True)
-    comparing(prompts, trainer)
-    for play in (*resident.values(), comparing):
-        play.close()
-    by_rollout = [[seconds / one[0] for seconds in one] for one in taken]
-    rolled, *found = zip(map(median, zip(*taken, strict=True)), map(median, zip(*by_rollout, strict=True)), strict=True)
-    return AgentCosts(
-        len(prompts), rounds, rolled[0], dict(zip(resident, found[:-1], strict=True)), found[-1], comparing.figures
-    )
+    started = beside_rollout(spec.agent_rollout_func(command, at_once=_STARTED_AT_ONCE), few)
+    with closing(spec.agent_rollout_func(f"{command} --resident", resident=True, compare_tokenizing=True)) as comparing:
+        comparing(prompts, trainer)
+    return AgentCosts(len(prompts), rounds, median(rolled), resident, started, comparing.figures)
 
 
 def _seconds(play: Any, prompts: list[Any], trainer: Any) -> float:
