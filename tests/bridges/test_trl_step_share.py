@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(*words: str) -> str:
-    command = [sys.executable, "-m", "envport_bridges.trl.bench", "step", *words]
+    # Beside another part, whose connection stays.
+    command = [sys.executable, "-m", "envport_bridges.trl.bench", "echo", "step", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=patient(300), check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

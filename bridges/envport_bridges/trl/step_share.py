@@ -101,7 +101,7 @@ def _trained(train: Any, lesson: Any, address: str, gateway: int, options: Any) 
         reward_funcs=[won],
     )
     trainer.remove_callback(importlib.import_module("transformers").PrinterCallback)
-    clocks = {"gateway": (~gateway << 3) | 2, "bridge": _bridge_clock()}  # See clock_getcpuclockid(3).
+    clocks = {"gateway": (~gateway << 3) | 2, "bridge": _bridge_clock(address)}  # See clock_getcpuclockid(3).
     before = {name: time.clock_gettime(clock) for name, clock in clocks.items()}
     own = time.process_time()
     trainer.train()
@@ -120,6 +120,7 @@ def _trained(train: Any, lesson: Any, address: str, gateway: int, options: Any) 
     )
 
 
-def _bridge_clock() -> int:
-    (thread,) = [thread for thread in threading.enumerate() if thread.name.startswith("envport http")]
+def _bridge_clock(address: str) -> int:
+    """The clock of the CPU time of the thread that plays at an address."""
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == f"envport {address}"]
     return time.pthread_getcpuclockid(thread.ident or 0)
