@@ -16,6 +16,7 @@ from referencing.exceptions import Unresolvable
 
 from envport.tools.arguments import schema_problems
 from envport.tools.dialects import check_schema, validator_of
+from envport.tools.plain import PlainCheck, plain_check
 from envport.tools.references import endless_reference, nesting, refers
 
 __all__ = ["ArgumentSchema"]
@@ -56,6 +57,10 @@ class ArgumentSchema:
     def _validator(self) -> Validator | None:
         return validator_of(self.schema, registry=REGISTRY) if self._fault is None else None
 
+    @cached_property
+    def _plain(self) -> PlainCheck | None:
+        return plain_check(self.schema)
+
     @property
     def why_useless(self) -> str | None:
         """Why no arguments can ever be checked against the schema, as the end of a sentence; `None` if they can."""
@@ -73,6 +78,8 @@ class ArgumentSchema:
         Args:
             arguments: What the model wrote, as parsed JSON.
         """
+        if self._plain is not None and self._plain(arguments):
+            return None
         lines = [_not_json(name, value) for name, value in arguments.items()]
         if any(lines):
             return "\n".join(filter(None, lines))

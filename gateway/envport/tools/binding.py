@@ -15,6 +15,7 @@ from envport.errors import InvalidArguments
 from envport.tools.allowed import describe_allowed, listed
 from envport.tools.arguments import describe_problems, schema_problems
 from envport.tools.dialects import validator_of
+from envport.tools.plain import PlainCheck, plain_check
 
 __all__ = ["Binder", "ModelBinder", "SchemaBinder"]
 
@@ -43,11 +44,17 @@ class SchemaBinder:
 
     def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments, copied."""
+        if self._plain is not None and self._plain(arguments):
+            return dict(arguments)
         # The environment may change its arguments. The copy keeps the recorded arguments as the player sent them.
         copied = cast("dict[str, Any]", json.loads(json.dumps(arguments, allow_nan=False)))
         if problems := schema_problems(self.validator, copied):
             raise InvalidArguments(problems)
         return copied
+
+    @cached_property
+    def _plain(self) -> PlainCheck | None:
+        return plain_check(self.schema)
 
 
 @dataclass(frozen=True)
