@@ -81,4 +81,4 @@ def test_the_page_s_programs_are_ones_that_trl_takes(gateway_url: str):
     guess = names["spec"]
     exec(second, names | {"catch": guess, "wordle": EnvironmentSpec("echo", num_tasks=4)})
     exec(vllm, names)
-    exec(agents, names)
+    exec(agents.replace("my_agent.py", str(PLAYER)), names)
