@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 from byte_chat import ByteChat, says
+from desk_work import work_while
 from scripted_sampler import ScriptedSampler
 
 from envport_bridges.agents.apis.requests import ModelRequest
@@ -30,7 +31,6 @@ def test_an_agent_that_was_too_late_for_a_batch_is_in_the_next_one_with_the_othe
 
     sampler = ScriptedSampler(write, gathers=True)
     desk = ModelDesk(ByteChat(), sampler, ContextLimits())
-    over = threading.Event()
 
     async def ask(session: ModelSession, text: str) -> None:
         await desk.reply(session, ModelRequest([{"role": "user", "content": text}]), resent=None)
@@ -48,15 +48,5 @@ def test_an_agent_that_was_too_late_for_a_batch_is_in_the_next_one_with_the_othe
     async def play() -> None:
         await asyncio.gather(early(), late())
 
-    def run() -> None:
-        try:
-            asyncio.run(play())
-        finally:
-            over.set()
-            desk.wake()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    desk.work(over.is_set, lambda: 2)
-    thread.join()
+    work_while(desk, play, agents=2)
     assert sampler.batches == [1, 2]

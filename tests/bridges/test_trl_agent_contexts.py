@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
 import pytest
+from desk_work import work_while
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scripted_sampler import ScriptedSampler
@@ -43,7 +44,7 @@ WRITTEN = [
     "<|im_end|>",
 ]
 
-Play = Callable[[ModelDesk, ModelSession], Awaitable[None]]
+Play = Callable[[ModelDesk, ModelSession], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture(scope="module")
@@ -68,24 +69,8 @@ def writer_of(chat: ChatTemplateFormat, seed: int) -> Callable[[Any, int], list[
 
 def played(desk: ModelDesk, play: Play) -> ModelSession:
     """Let an agent play in an event loop of its own, while this thread samples."""
-    session, over = ModelSession(max_calls=1000), threading.Event()
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            asyncio.run(play(desk, session))
-        except BaseException as error:
-            failed.append(error)
-        finally:
-            over.set()
-            desk.wake()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    desk.work(over.is_set, lambda: 1)
-    thread.join()
-    if failed:
-        raise failed[0]
+    session = ModelSession(max_calls=1000)
+    work_while(desk, lambda: play(desk, session))
     return session
 
 
