@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from opening import open_episode
+from slow import slow
 
 from envport.checker import examine
 from envport.episodes import Episode, Episodes
@@ -216,7 +217,7 @@ CHEATS = {
 
 
 @needs_bubblewrap
-@pytest.mark.parametrize("how", [*CHEATS][:6] + [pytest.param(it, marks=pytest.mark.slow) for it in [*CHEATS][6:]])
+@pytest.mark.parametrize("how", [*CHEATS][:6] + slow([*CHEATS][6:]))
 async def test_who_only_looks_as_if_it_had_done_it_earns_nothing(tmp_path: Path, how: str) -> None:
     files, command = CHEATS[how]
     async with table(task_folder(tmp_path / "add")) as episodes:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from opening import open_episode
 from patience import patient
+from slow import slow
 
 from envport.checker import check_environment
 from envport.episodes import Episode, Episodes
@@ -178,9 +179,7 @@ RUNAWAY = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["recursion", "memory", *(pytest.param(name, marks=pytest.mark.slow) for name in ("printf", "nested"))]
-)
+@pytest.mark.parametrize("name", ["recursion", "memory", *slow(["printf", "nested"])])
 async def test_a_query_that_takes_too_much_is_stopped_and_the_episode_goes_on(name: str) -> None:
     # The limit of memory is reached long before this limit of time.
     async with table("?seconds=30" if name == "memory" else "?seconds=1") as episodes:

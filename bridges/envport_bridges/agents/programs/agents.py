@@ -14,7 +14,7 @@ from typing import Any
 
 from envport.errors import InvalidOption
 from envport.secrecy import without_secrets
-from envport_bridges.agents.programs.commands import PLACEHOLDERS, checked_command
+from envport_bridges.agents.programs.commands import PLACEHOLDER, PLACEHOLDERS, checked_command
 from envport_bridges.agents.programs.credentials import without_credentials
 from envport_bridges.agents.programs.missions import MODEL_NAME, Mission, ModelAccess
 from envport_bridges.agents.programs.rooms import Rooms
@@ -22,7 +22,6 @@ from envport_bridges.agents.programs.rooms import Rooms
 __all__ = ["PRESETS", "PRESETS_WITH_MODEL", "Agent"]
 
 _SERVER = "envport"
-_PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 _OF_AN_EPISODE = re.compile(r"\{(mcp_url|mcp_config|model_url|prompt|prompt_file)\}")
 _SETTING = re.compile(r"\{(mcp_url|mcp_token|model_url|model_root|model_token)\}")
 
@@ -96,7 +95,7 @@ class Agent:
             "model_url": mission.model.openai_url if mission.model else "{model_url}",
             "python": sys.executable,
         }
-        return [_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in shlex.split(self.command)]
+        return [PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in shlex.split(self.command)]
 
     def resident_words(self) -> list[str]:
         """The arguments of the command of an agent that stays."""

@@ -13,15 +13,17 @@ from pathlib import Path
 
 from envport.errors import InvalidOption
 
-__all__ = ["PLACEHOLDERS", "checked_command"]
+__all__ = ["PLACEHOLDER", "PLACEHOLDERS", "checked_command"]
 
 PLACEHOLDERS = ("mcp_url", "mcp_config", "model_url", "prompt", "prompt_file", "python")
 """What a command can name in braces."""
 
+PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
+"""One of them, in its braces."""
+
 _TOKEN = re.compile(r"\{(model_token|mcp_token|token)\}")
 # `${name}` is a variable of a shell.
 _BRACES = re.compile(r"(?<!\$)\{([A-Za-z_][\w-]*)\}")
-_NAMED = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 # Other braces are the command's own, such as JSON, or `{print}` of awk.
 _ALIKE = 0.7
 
@@ -90,7 +92,7 @@ def _script_of(words: Sequence[str]) -> int | None:
             return None
         # The value of such an option is the next word, if it is not in the same one.
         place += 2 if re.fullmatch(r"-[^-WX]*[WX]|--check-hash-based-pycs", word) else 1
-    return place if place < len(words) and not _NAMED.search(words[place]) else None
+    return place if place < len(words) and not PLACEHOLDER.search(words[place]) else None
 
 
 def _names_a_file(word: str) -> bool:
