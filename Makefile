@@ -114,6 +114,11 @@ $(VENV)/nemo_gym/%: | $(BIN)/python
 $(VENV)/harbor/%: | $(BIN)/python
 	$(call APART,harbor,$(PYTHON_NEWER))
 
+# A program of the system: its name, its package, and which tests skip without it.
+SYSTEM = command -v $(1) >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
+  then apt-get install --yes --quiet $(2) || (apt-get update --quiet && apt-get install --yes --quiet $(2)); \
+  else echo "$(1) is not there: the tests $(3) will skip; apt-get install $(2)"; fi
+
 # What a machine may not have is installed on its own; the tests that need it then skip and say why.
 $(VENV)/.test: pyproject.toml gateway/envport-client/pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[dev,docs,images,bench,otel,reload,ui]'
@@ -124,13 +129,10 @@ $(VENV)/.test: pyproject.toml gateway/envport-client/pyproject.toml constraints.
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[reasoning-gym]'
 	-$(PIP) install --quiet --constraint constraints.txt --no-deps bfcl-eval mpmath
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[browsergym]'
-	-@command -v chromium >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
-	  then apt-get install --yes --quiet chromium || (apt-get update --quiet && apt-get install --yes --quiet chromium); \
-	  else echo "chromium is not there: the tests with a browser will skip; apt-get install chromium"; fi
+	-@$(call SYSTEM,bwrap,bubblewrap,with a sandbox)
+	-@$(call SYSTEM,chromium,chromium,with a browser)
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[postgresql]'
-	-@command -v psql >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
-	  then apt-get install --yes --quiet postgresql || (apt-get update --quiet && apt-get install --yes --quiet postgresql); \
-	  else echo "PostgreSQL is not there: the tests of a store in it will skip; apt-get install postgresql"; fi
+	-@$(call SYSTEM,psql,postgresql,of a store in PostgreSQL)
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[trl]' trackio
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[eval]'
 	-$(PIP) install --quiet --constraint constraints.txt $(CLIENT) --editable '.[ray]'

@@ -11,11 +11,17 @@ from typing import Any
 import pytest
 import pytest_timeout
 from httpx2._config import DEFAULT_TIMEOUT_CONFIG
+from hypothesis import HealthCheck, settings
 from patience import factor, patient
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what it runs in the background; the programs under test would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# How long it takes to make an example depends on the machine, and the first text makes a table of all characters.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
