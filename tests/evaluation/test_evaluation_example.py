@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import envport, envport_here
+from command_line import envport_here
 from evaluating import needs_bubblewrap
 from patience import patient
+from slow import slow
 
 pytestmark = needs_bubblewrap
 
@@ -57,7 +58,12 @@ def test_the_example_s_line_runs():
 ELSEWHERE = ("claude", "codex", "gemini", "vllm", "inspect view")
 
 
-@pytest.mark.parametrize("line", [line for line in lines_of(PAGE) if not any(part in line for part in ELSEWHERE)])
+LINES = [line for line in lines_of(PAGE) if not any(part in line for part in ELSEWHERE)]
+# That an agent plays is shown by `test_evaluation_agents`, with the same agent.
+SLOW = [line for line in LINES if "evaluate_catch/agent.py" in line]
+
+
+@pytest.mark.parametrize("line", [*(line for line in LINES if line not in SLOW), *slow(SLOW)])
 def test_the_page_s_lines_run(line: str, monkeypatch: pytest.MonkeyPatch):
     from evaluating import CONTROL, address, evaluate, secured
 
@@ -99,8 +105,9 @@ def test_the_page_s_lines_run(line: str, monkeypatch: pytest.MonkeyPatch):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_option_of_the_page_exists():
-    shown = "".join(envport(name, "--help", COLUMNS="200").stdout for name in ("eval", "results", "compare"))
+def test_every_option_of_the_page_exists(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = "".join(envport_here(name, "--help").stdout for name in ("eval", "results", "compare"))
     of_inspect = {"--epochs-reducer"}
     for option in set(re.findall(r"`(--[a-z-]+)", PAGE)) - of_inspect:
         assert option in shown, option
