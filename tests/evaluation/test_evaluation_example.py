@@ -105,6 +105,14 @@ def test_the_page_s_lines_run(line: str, monkeypatch: pytest.MonkeyPatch):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_front_page_s_line_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (line,) = [line for line in lines_of((ROOT / "README.md").read_text()) if line.startswith("envport eval")]
+    monkeypatch.chdir(ROOT)
+    done = envport_here(*shlex.split(line)[1:], "--num-tasks", "1", "--log-dir", str(tmp_path))
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "random" in done.stdout
+
+
 def test_every_option_of_the_page_exists(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "200")
     shown = "".join(envport_here(name, "--help").stdout for name in ("eval", "results", "compare"))
