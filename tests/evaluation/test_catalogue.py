@@ -35,7 +35,7 @@ SAMPLE = {
 }
 MORE = {
     "counter": "| `counter` |  | Apache-2.0 | ",
-    "gymnasium:FrozenLake-v1": "| `gymnasium:FrozenLake-v1` | `gymnasium` | Apache-2.0 | ",
+    "gymnasium:FrozenLake-v1": "| `gymnasium:FrozenLake-v1` | `gymnasium` | MIT | ",
 }
 
 
