@@ -309,7 +309,7 @@ def test_no_body_is_a_fault_of_ours():
         headers = {"x-api-key": session.token}
         with httpx2.Client(base_url=endpoint.anthropic_url, headers=headers, timeout=patient(10)) as http:
 
-            @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+            @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
             @given(path=st.sampled_from([CHAT, MESSAGES, RESPONSES]), body=BODY)
             @example(path=CHAT, body={"messages": SAID})
             def answered(path: str, body: Any) -> None:

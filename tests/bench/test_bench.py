@@ -81,6 +81,8 @@ def test_a_quick_run_has_every_row_and_sane_numbers(tmp_path: Path) -> None:
     assert {"envport", "mcp"} <= set(report["versions"])
 
 
+# So does the profile of `test_bench_profiles`, with another target.
+@pytest.mark.slow
 @needs_load
 def test_only_measures_what_is_named_and_its_floor() -> None:
     report = run_bench(

@@ -31,12 +31,15 @@ def profile(folder: Path, text: str) -> str:
 @needs_load
 def test_a_profile_says_what_is_measured_and_options_override_it(tmp_path: Path) -> None:
     file, plot = tmp_path / "bench.json", tmp_path / "bench.svg"
-    given = profile(tmp_path, '[bench]\nconcurrency = [2]\ncalls = 8\nrounds = 1\nonly = ["websocket"]\n')
+    given = profile(tmp_path, '[bench]\nconcurrency = [2]\ncalls = 8\nrounds = 1\nonly = ["channel"]\n')
     options = ["--profile", given, "--rounds", "2", "--json", str(file), "--plot", str(plot)]
     result = CliRunner().invoke(app, options)
     assert result.exit_code == 0, result.output
     report: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    assert [(row["target"], row["callers"], row["calls"]) for row in report["rows"]] == [("websocket", 2, 16)]
+    assert [(row["target"], row["callers"], row["calls"]) for row in report["rows"]] == [
+        ("websocket", 2, 16),
+        ("channel", 2, 16),
+    ]
     assert report["opens"] == report["held"] == report["growth"] == []
     assert "<svg" in plot.read_text("utf-8")
 

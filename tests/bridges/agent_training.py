@@ -84,6 +84,8 @@ def train(
     tokenizer = make_tokenizer()
     reward_funcs = options.pop("reward_funcs", spec.reward_funcs)
     agent = {"sandbox": False, "deadline": patient(20), **(agent or {})}
+    # Each rollout is a process or two.
+    options = {"per_device_train_batch_size": 4, "num_generations": 2} | options
     trainer = watched(scripted(trainer_class, script or guess_up_to(3)))(
         model=make_model(tokenizer),
         args=config(tmp_path, **options),

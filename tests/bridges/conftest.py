@@ -23,13 +23,25 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 # Where episodes are played is nothing to a training run: the tests of single episodes compare the places call by call.
 # These files train; in process, only one run of each kind, and the others by `make test-slow`.
-TRAINING = {"test_trl_training", "test_trl_concurrency", "test_trl_combine", "test_trl_rollout"}
+TRAINING = {
+    *("test_trl_training", "test_trl_concurrency", "test_trl_combine", "test_trl_rollout", "test_trl_lost"),
+    *("test_trl_scores", "test_trl_trackers", "test_trl_formats", "test_trl_task_tools"),
+}
 TRAINED_IN_PROCESS = {
     "test_three_lines_train",
-    "test_up_to_the_end_of_an_episode_it_gives_what_the_stock_trainer_gives",
     "test_they_train_by_rollout_func",
     "test_a_rollout_function_plays_the_rows",
     "test_the_async_worker_plays_with_exact_schemas",
+    # Each of these has the place and another thing as one parameter.
+    "test_the_concurrent_trainer_takes_any_reward_function",
+    "test_the_stock_trainer_takes_wrapped_reward_functions",
+    "test_a_model_of_any_family_is_rewarded_for_a_right_call",
+    # These train nothing.
+    "test_an_environment_made_by_hand_takes_arguments_as_they_are",
+    "test_rollouts_are_finished",
+    "test_each_distinct_listing_has_one_factory",
+    "test_a_row_with_another_tasks_tools_is_left_out",
+    "test_rollouts_from_python_know_the_tools_of_their_episode",
 }
 
 

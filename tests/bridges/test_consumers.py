@@ -183,8 +183,9 @@ async def test_the_same_calls_earn_the_same_reward_whoever_makes_them(
     assert over_openenv(gateway) == expected
     assert over_ors(gateway) == expected
     assert await over_nemo_gym(gateway) == expected
-    played = verifiers("catch", CALLS, tasks=len(TASKS), split="train")["episodes"]
-    assert [told["rewards"]["episode_reward"] for told in played] == expected
+    # Each task is a process of verifiers' that imports for seconds, and the other is like those below.
+    (told,) = verifiers("catch", CALLS, split="train")["episodes"]
+    assert told["rewards"]["episode_reward"] == expected[0]
     assert gateway.gateway.table.live == 0
 
 

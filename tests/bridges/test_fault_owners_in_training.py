@@ -9,6 +9,7 @@ import pytest
 from harness import RunningGateway, running
 from player_environments import Hasty
 from runtime_environments import Faulty
+from slow import slow
 
 from envport.episodes import OpenRequest
 from envport.errors import EpisodeFailed, EpisodeOver, ToolError
@@ -68,7 +69,7 @@ def test_an_episode_of_a_trainer_that_was_lost_between_two_calls_is_lost():
         _connections.popitem()[1].stop()
 
 
-@pytest.fixture(params=["here", "at a gateway"])
+@pytest.fixture(params=[*slow(["here"]), "at a gateway"])
 def hasty(request: pytest.FixtureRequest) -> Iterator[str]:
     """Where the environment is."""
     if request.param == "here":

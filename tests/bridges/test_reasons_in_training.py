@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
-from typing import Literal
 
 import pytest
+from breaking_environments import Breaking, How, Quick
 from harness import running
+from slow import slow
 
-from envport import Environment, Task, UpstreamLost, tool
 from envport.errors import EpisodeFailed
 from envport.registry import EnvironmentDefinition
 from envport.types import FaultOwner, Reason
 from envport_bridges.rollouts import Rollouts
 from envport_bridges.rollouts.connection import _connections
 from envport_bridges.trl import EnvironmentSpec
-
-How = Literal["raise", "exit", "hang", "upstream"]
-
-
-class Breaking(Environment):
-    """Breaks as it is told."""
-
-    runtime = "process"
-    call_seconds = 2.0
-
-    def reset(self, *, seed: int, task: Task | None) -> str:
-        return "ready"
-
-    @tool
-    def break_by(self, how: How) -> str:
-        """Break."""
-        if how == "exit":
-            os._exit(3)
-        if how == "hang":
-            time.sleep(60)
-        raise UpstreamLost("gone") if how == "upstream" else RuntimeError("broken")
-
-
-class Quick(Breaking):
-    """The same in the gateway's own process."""
-
-    runtime = "inline"
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +33,17 @@ EXPECTED: list[tuple[How, Reason, FaultOwner]] = [
 ]
 
 
-@pytest.mark.parametrize("where", ["here", "at a gateway"])
-@pytest.mark.parametrize(("how", "reason", "owner"), EXPECTED)
+@pytest.mark.parametrize(
+    ("where", "how", "reason", "owner"),
+    [
+        *(("at a gateway", *expected) for expected in EXPECTED),
+        ("here", *EXPECTED[1]),
+        # Each starts a process from which its own is forked.
+        *slow(("here", *expected) for expected in (EXPECTED[0], *EXPECTED[2:])),
+    ],
+)
 def test_an_environment_has_the_reason(served: str, where: str, how: How, reason: Reason, owner: FaultOwner):
-    spec = EnvironmentSpec(f"{__file__}:Breaking" if where == "here" else served, num_tasks=1)
+    spec = EnvironmentSpec("breaking_environments:Breaking" if where == "here" else served, num_tasks=1)
     environment = spec.environment_factory()
     environment.reset(**spec.train_dataset[0])
     with pytest.raises(EpisodeFailed):

@@ -66,6 +66,7 @@ def test_a_resident_agent_is_trained_in_its_sandbox(tmp_path: Path):
 
 
 MODES = "plain,crash,silent,two,compact,retry,stop,long"
+EIGHT = {"per_device_train_batch_size": 8, "num_generations": 4}
 
 
 def test_whatever_an_agent_does_is_data(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -78,7 +79,7 @@ def test_whatever_an_agent_does_is_data(tmp_path: Path, caplog: pytest.LogCaptur
         endings.extend(zip(agent_ending, episode_reward, map(len, completions), strict=True))
         return episode_reward
 
-    trainer = train(tmp_path, command(MODES, folder), agent={"at_once": 1}, reward_funcs=[reward])
+    trainer = train(tmp_path, command(MODES, folder), agent={"at_once": 1}, reward_funcs=[reward], **EIGHT)
     (said,) = [record.getMessage() for record in caplog.records if "crashed" in record.getMessage()]
     crash = "1 of 8 agents crashed, one of them so: exit code 3. The end of its output: something is wrong"
     assert said == crash
@@ -98,8 +99,6 @@ def test_an_agent_that_hangs_or_floods_ends_alone(tmp_path: Path):
         tmp_path,
         command("hang,flood,linger,plain", folder),
         agent={"at_once": 4, "deadline": patient(3), "max_model_calls": 20},
-        per_device_train_batch_size=4,
-        num_generations=2,
     )
     assert logged(trainer, "agent/stopped_at_deadline") == [0.25]
     assert logged(trainer, "agent/crashed") == [0.0]
@@ -136,10 +135,10 @@ def test_a_gateway_that_goes_away_is_nobodys_zero(tmp_path: Path, caplog: pytest
         patch.setattr(Hosted, "start", start)
         agent = {"at_once": 2}
         trainer = train(tmp_path, command("plain"), script=script, spec=spec, agent=agent, reward_funcs=[reward])
-    assert rewards == [None] * 8
+    assert rewards == [None] * 4
     assert logged(trainer, "envport/lost_episodes") == [1.0]
     # The others could not be opened, so that their agents were not started.
-    assert ends == [(False, "crashed")] * 2 + [(False, None)] * 6
+    assert ends == [(False, "crashed")] * 2 + [(False, None)] * 2
     assert logged(trainer, "agent/crashed") == [1.0]
     assert logged(trainer, "envport/finished_episodes") == [0.0]
     assert not [record for record in caplog.records if "agents crashed" in record.getMessage()]
@@ -191,7 +190,7 @@ def test_an_exception_in_training_leaves_nothing(tmp_path: Path):
 def test_an_agent_that_never_works_is_said(tmp_path: Path):
     file = tmp_path / "broken.py"
     file.write_text("import nothing_of_that_name")
-    with pytest.raises(ConfigurationError, match="failed in all of 8 episodes") as failure:
+    with pytest.raises(ConfigurationError, match="failed in all of 4 episodes") as failure:
         train(tmp_path, f"{{python}} {file}")
     assert "No module named 'nothing_of_that_name'" in str(failure.value)
 
@@ -199,12 +198,12 @@ def test_an_agent_that_never_works_is_said(tmp_path: Path):
 @pytest.mark.parametrize(
     ("mode", "agent", "why"),
     [
-        ("silent", {}, r"all 8 exited by themselves, after .* Do they use OPENAI_BASE_URL .* needs resident=True"),
+        ("silent", {}, r"all 4 exited by themselves, after .* Do they use OPENAI_BASE_URL .* needs resident=True"),
         ("long", {}, r"was refused \(context_length_exceeded\)"),
         (
             "asleep",
             {"deadline": patient(3)},
-            r"all 8 were stopped at deadline=\S+ s\. .* The end of the output of one: is awaited",
+            r"all 4 were stopped at deadline=\S+ s\. .* The end of the output of one: is awaited",
         ),
     ],
 )
@@ -221,7 +220,7 @@ def test_a_program_that_is_no_resident_is_told_how_one_works(tmp_path: Path, pro
     words = command("plain").replace("{python} ", f"{{python}} {program}")
     reads = "reads its missions from its standard input.*bridges/envport_bridges/agents/RESIDENT.md"
     with pytest.raises(ConfigurationError, match=rf"(?s)failed in all of 4 episodes.*{reads}.*{output}"):
-        train(tmp_path, words, agent={"resident": True}, per_device_train_batch_size=4)
+        train(tmp_path, words, agent={"resident": True})
 
 
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch):
@@ -267,7 +266,7 @@ def test_every_chain_is_trained_with_the_advantage_of_its_episode(tmp_path: Path
     assert chains > 2
     assert logged(trainer, "agent/left_out_tokens") == [0.0]
     filled = [row for row in trainer.trained if any(row[2])]
-    assert len(filled) == round(chains * 8)
+    assert len(filled) == round(chains * 4)
     assert_trained_as_sampled(trainer)
     sampled = sum(len(ids) for _, ids in trainer.sampled)
     assert sum(sum(mask) for _, _, mask, _ in trainer.trained) == sampled

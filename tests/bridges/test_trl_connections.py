@@ -17,6 +17,7 @@ from cutting_proxy import cutting
 from mirror import Guess
 from patience import patient
 from places import Place, gateway
+from slow import slow
 
 from envport import Client
 from envport.access import Access, Principal
@@ -184,14 +185,25 @@ def test_the_mcp_address_of_an_environment_will_do(gateway_url: str):
     assert EnvironmentSpec(f"{gateway_url}/environments/guess/mcp").info.name == "guess"
 
 
-def test_a_process_that_ends_closes_its_episodes(place: Place, tmp_path: Path):
-    program = (
-        "from envport_bridges.trl import EnvironmentSpec\n"
-        "import sys\n"
-        "spec = EnvironmentSpec(sys.argv[1], indices=[1, 2, 3])\n"
-        "kept = [spec.environment_factory() for _ in spec.rows]\n"
-        "print([e.reset(**row) for e, row in zip(kept, spec.rows)])\n"
-    )
+PLAYING = """
+from envport_bridges.rollouts import Rollouts
+import sys
+rollouts = Rollouts(sys.argv[1])
+kept = [rollouts.open(task=task) for task in (1, 2, 3)]
+print([rollout.observation.text for rollout in kept])
+"""
+TRAINING = """
+from envport_bridges.trl import EnvironmentSpec
+import sys
+spec = EnvironmentSpec(sys.argv[1], indices=[1, 2, 3])
+kept = [spec.environment_factory() for _ in spec.rows]
+print([e.reset(**row) for e, row in zip(kept, spec.rows)])
+"""
+
+
+# Whoever trains has the same connections, and imports for seconds.
+@pytest.mark.parametrize("program", [PLAYING, *slow([TRAINING])], ids=["playing", "training"])
+def test_a_process_that_ends_closes_its_episodes(place: Place, tmp_path: Path, program: str):
     before = Guess.alive
     with gateway() as serving:
         url = f"{serving.url}/environments/guess"

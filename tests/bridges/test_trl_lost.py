@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from places import Place
+from slow import slow
 from test_trl_rollout import async_samples
 from test_trl_training import DONE, logged
 from tiny_model import calls, config, make_model, make_tokenizer, scripted
@@ -107,13 +108,17 @@ def spec(place: Place) -> Any:
 # Where it plays is nothing to the reward function.
 any_function = pytest.mark.parametrize(
     ("reward", "place"),
-    [(reward, "in process") for reward in (length, judged, Judge(), partial(length))] + [(length, "gateway")],
+    [
+        *((reward, "in process") for reward in (length, judged, Judge())),
+        *slow([(partial(length), "in process"), (length, "gateway")]),
+    ],
     ids=["def", "async", "object", "partial", "def at a gateway"],
     indirect=["place"],
 )
 
 
-@pytest.mark.parametrize("by_rollout", [False, True], ids=["environments", "rollout_func"])
+# TRL calls them the same way, and `test_a_rollout_function_takes_any_reward_function_with_the_stock_trainer` has one.
+@pytest.mark.parametrize("by_rollout", [False, *slow([True])], ids=["environments", "rollout_func"])
 @any_function
 def test_the_concurrent_trainer_takes_any_reward_function(spec: Any, tmp_path: Path, reward: Any, by_rollout: bool):
     rewards = [*spec.reward_funcs, reward]

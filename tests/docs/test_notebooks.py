@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 from pathlib import Path
 from typing import Any
@@ -38,11 +40,22 @@ def test_it_is_stored_without_outputs(name: str):
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
 
 
+async def test_the_cells_of_a_notebook_run(monkeypatch: pytest.MonkeyPatch):
+    """Without a kernel, which takes seconds to start."""
+    monkeypatch.chdir(FOLDER)
+    names: dict[str, Any] = {}
+    for cell in read("attach").cells:
+        if cell.cell_type == "code":
+            code = compile(cell.source, "attach.ipynb", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            running = eval(code, names)
+            if inspect.iscoroutine(running):
+                await running
+    assert names["gateway"].returncode == 0
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "name",
-    ["attach", pytest.param("train", marks=pytest.mark.slow), pytest.param("evaluate", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_it_runs_from_top_to_bottom(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     needed = NOTEBOOKS[name]
     if needed is not None:

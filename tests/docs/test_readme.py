@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,15 +50,6 @@ def test_the_attach_line_is_the_one_that_the_command_prints():
     assert done.returncode == 0, done.stderr
     printed = [shlex.split(text) for text in done.stdout.splitlines() if "claude mcp" in text]
     assert shlex.split(line.replace("http://127.0.0.1:8000", gateway.url)) in printed
-
-
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)")
-def test_the_line_that_evaluates_runs(tmp_path: Path):
-    pytest.importorskip("inspect_ai", reason="inspect-ai is not installed (extra eval)")
-    (line,) = [line for line in commands(PAGE) if line.startswith("envport eval")]
-    done = envport(*shlex.split(line)[1:], "--num-tasks", "2", "--log-dir", str(tmp_path), cwd=ROOT)
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert "random" in done.stdout
 
 
 def test_the_targets_beside_others_are_those_of_the_benchmark():

@@ -10,11 +10,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from evaluating import CONTROL, address, evaluate, needs_bubblewrap, result_of, secured
 from harness import RunningGateway
 from inspect_ai.log import EvalLog
 from patience import patient
+from slow import slow
 from wire import recording
 
 from envport import Environment, Step, Task, tool
@@ -25,7 +27,12 @@ from envport_bridges.agents.programs.missions import Mission
 from envport_bridges.agents.programs.rooms import Rooms
 from envport_bridges.evaluation.results import Result
 
-AGENT = Path(__file__).parents[2] / "examples" / "evaluate_catch" / "agent.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluate_catch"
+sys.path.insert(0, str(EXAMPLE))
+
+from agent import play  # noqa: E402
+
+AGENT = EXAMPLE / "agent.py"
 pytestmark = needs_bubblewrap
 
 ROGUE = Path(__file__).with_name("rogue.py")
@@ -71,8 +78,8 @@ def said(log: EvalLog) -> str:
 
 
 def test_an_agent_that_speaks_mcp_is_scored(gateway: RunningGateway):
-    result = result_of(address(gateway, "catch"), agent=GOOD, split="test", num_tasks=2)
-    assert [one.reward for one in result.played] == [1.0] * 2
+    result = result_of(address(gateway, "catch"), agent=GOOD, split="test", num_tasks=1)
+    assert [one.reward for one in result.played] == [1.0]
     assert {one.stopped for one in result.played} == {"the agent exited with 0"}
     assert result.player == "agent {python} agent.py {mcp_url}"
 
@@ -147,14 +154,30 @@ def test_no_process_of_an_agent_is_left_behind(
     assert fifo.wait_for_the_last()
 
 
+RUNNING = """
+import asyncio, sys
+from envport_bridges.agents.programs.agents import Agent
+from envport_bridges.agents.programs.missions import Mission
+from envport_bridges.agents.programs.running import AgentRunner
+from envport_bridges.agents.programs.sandbox import AgentSandbox
+
+agent = Agent.named(sys.argv[2])
+mission = Mission(sys.argv[1] + "/mcp", "a-token-of-nobody", "Play.")
+asyncio.run(AgentRunner(agent, AgentSandbox(agent, sys.argv[3:])).run(mission, 3600))
+"""
+EVALUATING = """
+import sys
+from evaluating import evaluate
+
+evaluate(sys.argv[1], agent=sys.argv[2], num_tasks=1, agent_reads=sys.argv[3:])
+"""
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans back to a subreaper")
-def test_no_process_of_an_agent_outlives_a_killed_evaluation(gateway: RunningGateway, tmp_path: Path):
+@pytest.mark.parametrize("source", [RUNNING, *slow([EVALUATING])], ids=["what runs its agents", "whole"])
+def test_no_process_of_an_agent_outlives_a_killed_evaluation(source: str, gateway: RunningGateway, tmp_path: Path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "fifo").chmod(0o666)
-    source = (
-        "import sys\nfrom evaluating import evaluate\n"
-        "evaluate(sys.argv[1], agent=sys.argv[2], num_tasks=1, agent_reads=sys.argv[3:])"
-    )
     agent = f"{{python}} {ROGUE} linger {tmp_path / 'fifo'}"
     evaluation = subprocess.Popen(
         [sys.executable, "-c", source, address(gateway, "catch"), agent, str(tmp_path / "fifo")],
@@ -199,7 +222,7 @@ def test_every_route_of_the_control_plane_refuses_an_agent(gateway: RunningGatew
     assert (played.steps, played.stopped) == (0, "the agent exited with 0")
 
 
-@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("in_place", [False, *slow([True])])
 def test_an_agent_is_given_neither_reward_nor_the_control_token(
     gateway: RunningGateway, in_place: bool, monkeypatch: pytest.MonkeyPatch
 ):
@@ -237,13 +260,7 @@ def test_no_byte_that_an_agent_receives_holds_its_reward(monkeypatch: pytest.Mon
         # The same bytes of a trainer's episode hold it: the search would find it.
         with Client(gateway.url) as control:
             opened = control.open("telltale", reward_in_meta=True, mint_token=True)
-        subprocess.run(
-            [sys.executable, str(AGENT), opened.mcp_url],
-            env={**os.environ, "ENVPORT_TOKEN": opened.token or ""},
-            check=True,
-            capture_output=True,
-            timeout=60,
-        )
+        anyio.run(play, opened.mcp_url, opened.token)
         heard = bytes(proxy.sent)
         assert [value for value in telltales if value in heard] == telltales[:2]
 

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from command_line import envport_here
 from evaluating import needs_bubblewrap
 
@@ -17,6 +18,8 @@ sys.path.insert(0, str(FOLDER.parent))
 from cheating_agents import run  # noqa: E402
 
 
+# What holds each of them off has tests of its own: of the sandbox, the control plane, losses, and limits.
+@pytest.mark.slow
 @needs_bubblewrap
 def test_no_cheat_pays_and_the_page_shows_what_each_earns():
     done = envport_here(*run.words())

@@ -15,6 +15,7 @@ from evaluating import documents
 from inspect_ai.log import read_eval_log
 from lossy import lossy
 from patience import patient
+from slow import slow
 
 from envport_bridges.evaluation.results import Result
 
@@ -25,19 +26,23 @@ SECONDS = patient(110)
 FLAKY = '''
 import os
 import random
+import signal
 
 from envport_bridges.evaluation.players.policies import random_calls
 
 
 async def stuck_at_first(view):
-    """Plays three episodes, and waits for ever in the others, until a file says that all is well."""
+    """Plays three episodes, and has Ctrl-C pressed in the fourth, until a file says that all is well."""
     if not os.path.exists("well") and not view.history:
         stuck_at_first.begun += 1
         if stuck_at_first.begun > 3:
             import anyio
 
-            with open("waiting", "w") as fifo:
-                fifo.write("waiting")
+            if os.path.exists("waiting"):
+                with open("waiting", "w") as fifo:
+                    fifo.write("waiting")
+            else:
+                signal.raise_signal(signal.SIGINT)
             await anyio.sleep_forever()
     return random_calls(view)
 
@@ -46,9 +51,9 @@ stuck_at_first.begun = 0
 '''
 
 
-def test_one_command_gives_one_table():
+def test_one_command_gives_one_table(served: str):
     words = [
-        "eval", "catch", "counter", "--policy", "random", "--policy", "noop", "--policy", REFERENCE,
+        "eval", "catch", f"{served}/counter", "--policy", "random", "--policy", "noop", "--policy", REFERENCE,
         "--num-tasks", "3", "--max-calls", "12", "--report", "report.html",
     ]  # fmt: skip
     done = envport_here(*words)
@@ -105,15 +110,26 @@ def uuids(log: str) -> dict[Any, Any]:
     return {sample.id: sample.uuid for sample in read_eval_log(log).samples or [] if sample.scores}
 
 
-def test_an_interrupted_evaluation_goes_on_where_it_was(served: str, tmp_path: Path):
-    (tmp_path / "flaky.py").write_text(FLAKY)
+def interrupted(*words: str) -> tuple[int, str, str]:
+    """The exit code and the output of an evaluation in a process of its own that is interrupted from outside."""
     os.mkfifo("waiting")
-    words = [f"{served}/catch", "--policy", "./flaky.py:stuck_at_first", "--num-tasks", "5", "--jobs", "1", "--json"]
-    evaluation = subprocess.Popen([FRESH, "eval", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    evaluation = subprocess.Popen([FRESH, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert Path("waiting").read_text() == "waiting"
     evaluation.send_signal(signal.SIGINT)
     out, errors = evaluation.communicate(timeout=SECONDS)
-    assert evaluation.returncode == 130, out + errors
+    return evaluation.returncode, out, errors
+
+
+@pytest.mark.parametrize("by_another", [False, *slow([True])])
+def test_an_interrupted_evaluation_goes_on_where_it_was(by_another: bool, served: str, tmp_path: Path):
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    words = ["eval", f"{served}/catch", "--policy", "./flaky.py:stuck_at_first", "--num-tasks", "5", "--jobs", "1"]
+    if by_another:
+        code, out, errors = interrupted(*words, "--json")
+    else:
+        done = envport_here(*words, "--json")
+        code, out, errors = done.returncode, done.stdout, done.stderr
+    assert code == 130, out + errors
     (before,) = json.loads(out)
     assert (before["status"], before["episodes"], before["missing"]) == ("cancelled", 3, 2)
     finished = uuids(before["log"])
@@ -124,11 +140,11 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(served: str, tmp_path: P
 
 
 def test_results_that_measured_the_same_are_compared(served: str):
-    random, reference = documents(f"{served}/catch", "--policy", "random", "--policy", REFERENCE)
+    random, reference = documents(f"{served}/catch", "--policy", "random", "--policy", REFERENCE, "--num-tasks", "8")
     done = envport_here("compare", random["log"], reference["log"], "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert (found["pairs"], found["tasks"], found["unpaired"], found["worse"]) == (20, 20, 0, 0)
+    assert (found["pairs"], found["tasks"], found["unpaired"], found["worse"]) == (8, 8, 0, 0)
     difference = found["reward"]["difference"]
     assert difference["mean"] == pytest.approx(1.0 - random["reward"]["mean"])
     assert difference["low"] > 0
@@ -165,7 +181,7 @@ def test_results_that_measured_different_things_are_refused(served: str, tmp_pat
         (["eval", "catch", "--resume", "x.eval"], "say what to evaluate"),
         (["eval", "nothing-of-that-name", "--policy", "noop"], "nothing-of-that-name"),
         (["eval", "http://127.0.0.1:9/environments/catch", "--policy", "noop"], "no answer from"),
-        (["eval", "catch", "--policy", "nonsense"], "none of random, noop"),
+        (["eval", "{served}/catch", "--policy", "nonsense"], "none of random, noop"),
         (["eval", "catch", "--agent", "no-such-program"], "there is no program"),
         (["eval", "catch", "--agent", "{python} -c pass {mcpurl}"], "names {mcpurl}, which is no placeholder"),
         (["eval", "catch", "--model", "openai/gpt-4o"], "OPENAI_API_KEY"),
@@ -176,8 +192,8 @@ def test_results_that_measured_different_things_are_refused(served: str, tmp_pat
         (["compare", __file__, __file__], "is not a log"),
     ],
 )
-def test_bad_input_is_one_line(words: list[str], says: str):
-    done = envport_here(*words, "--json")
+def test_bad_input_is_one_line(served: str, words: list[str], says: str):
+    done = envport_here(*(word.replace("{served}", served) for word in words), "--json")
     assert done.returncode == 2, done.stdout + done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from command_line import envport_here
+from harness import running
 from slow import slow
 
+from envport.registry import load
 from envport_bridges.evaluation.players.policies import PolicyCall, View, load_policy
 from envport_bridges.evaluation.results import Result
 
@@ -60,11 +62,12 @@ def test_the_seeds_are_the_same(seed: int):
     ("reference", "selection"),
     [("catch", {}), ("catch?rows=4", {"split": "test", "num_tasks": 9, "seed": 7}), ("counter", {"num_tasks": 4})],
 )
-def test_the_same_seeds_give_the_same_rewards(served: str, policy: str, reference: str, selection: dict[str, Any]):
+def test_the_same_seeds_give_the_same_rewards(policy: str, reference: str, selection: dict[str, Any]):
     words = [f"--{name.replace('_', '-')}={value}" for name, value in selection.items()]
-    # With options, it is started in place.
-    env = reference if "?" in reference else f"{served}/{reference}"
-    done = envport_here("eval", env, "--policy", policy, "--max-calls", "30", *words, "--json")
+    definition = load(reference)
+    with running(definition) as gateway:
+        env = f"{gateway.url}/environments/{definition.name}"
+        done = envport_here("eval", env, "--policy", policy, "--max-calls", "30", *words, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     (document,) = json.loads(done.stdout)
     result = Result.read(document["log"])

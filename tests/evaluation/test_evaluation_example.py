@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from command_line import envport, envport_here
-from evaluating import needs_bubblewrap
+from click.testing import CliRunner
+from command_line import envport_here
+from evaluating import logs_in, needs_bubblewrap
+from inspect_ai._cli.main import inspect
+from inspect_ai.log import read_eval_log
 from patience import patient
+from slow import slow
+
+from envport_bridges.evaluation.inspect_ai import episode
 
 pytestmark = needs_bubblewrap
 
@@ -57,7 +63,12 @@ def test_the_example_s_line_runs():
 ELSEWHERE = ("claude", "codex", "gemini", "vllm", "inspect view")
 
 
-@pytest.mark.parametrize("line", [line for line in lines_of(PAGE) if not any(part in line for part in ELSEWHERE)])
+LINES = [line for line in lines_of(PAGE) if not any(part in line for part in ELSEWHERE)]
+# The front page's line is very like them.
+SLOW = [line for line in LINES if line.startswith("envport eval") and "--agent-model" not in line]
+
+
+@pytest.mark.parametrize("line", [*(line for line in LINES if line not in SLOW), *slow(SLOW)])
 def test_the_page_s_lines_run(line: str, monkeypatch: pytest.MonkeyPatch):
     from evaluating import CONTROL, address, evaluate, secured
 
@@ -83,24 +94,49 @@ def test_the_page_s_lines_run(line: str, monkeypatch: pytest.MonkeyPatch):
         words = shlex.split(
             line.replace("http://127.0.0.1:8000", gateway.url).replace("./examples", f"{ROOT}/examples")
         )
-        if words[0] == "envport":
-            done = envport_here(*words[1:], "--num-tasks", "1")
-        else:
-            # Inspect finds the task by its name, in a process that has imported nothing of envport's.
-            done = subprocess.run(
-                [str(BIN / words[0]), *words[1:], "--display", "plain", "--limit", "1"],
-                capture_output=True,
-                text=True,
-                timeout=patient(110),
-                env={**os.environ, "ENVPORT_TOKEN": CONTROL},
-                check=False,
-            )
-            assert re.search(r"Samples: +([12])/ +\1\b", done.stdout), done.stdout
+        if words[0] == "inspect":
+            by_inspect(*words[1:])
+            return
+        done = envport_here(*words[1:], "--num-tasks", "1")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_option_of_the_page_exists():
-    shown = "".join(envport(name, "--help", COLUMNS="200").stdout for name in ("eval", "results", "compare"))
+def by_inspect(*words: str) -> None:
+    """Run Inspect's own command, which finds the task by its name; importing it takes a process of its own 5 s."""
+    (point,) = entry_points(group="inspect_ai", name="envport_bridges")
+    assert point.load().episode is episode
+    done = CliRunner().invoke(inspect, [*words, "--display", "plain", "--limit", "1"])
+    assert done.exit_code == 0, done.output
+    (log,) = logs_in(Path("logs"))
+    assert read_eval_log(str(log)).status == "success"
+
+
+@pytest.mark.slow
+def test_inspect_finds_the_task_in_a_process_that_has_imported_nothing_of_ours(served: str):
+    (line,) = [line for line in LINES if line.startswith("inspect eval")]
+    words = shlex.split(line.replace("http://127.0.0.1:8000/environments", served))
+    done = subprocess.run(
+        [str(BIN / words[0]), *words[1:], "--display", "plain", "--limit", "1"],
+        capture_output=True,
+        text=True,
+        timeout=patient(110),
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"Samples: +([12])/ +\1\b", done.stdout), done.stdout
+
+
+def test_the_front_page_s_line_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (line,) = [line for line in lines_of((ROOT / "README.md").read_text()) if line.startswith("envport eval")]
+    monkeypatch.chdir(ROOT)
+    done = envport_here(*shlex.split(line)[1:], "--num-tasks", "1", "--log-dir", str(tmp_path))
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "random" in done.stdout
+
+
+def test_every_option_of_the_page_exists(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = "".join(envport_here(name, "--help").stdout for name in ("eval", "results", "compare"))
     of_inspect = {"--epochs-reducer"}
     for option in set(re.findall(r"`(--[a-z-]+)", PAGE)) - of_inspect:
         assert option in shown, option

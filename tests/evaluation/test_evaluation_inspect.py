@@ -17,6 +17,7 @@ from inspect_ai.model import ChatMessageTool, ModelOutput
 from inspect_ai.tool import ToolCall
 from inspect_ai.util._json import json_schema_dump
 from player_environments import Hasty
+from slow import slow
 
 from envport import Environment, Task, TaskSource, tool
 from envport.client import Client
@@ -317,7 +318,8 @@ def test_rewards_are_listed_by_task(gateway: RunningGateway):
     [
         ({"env": "nonsense://x/environments/catch"}, EnvironmentNotFound),
         ({"env": "http://127.0.0.1:1/environments/"}, InvalidOption),
-        ({"env": "no-such-environment"}, EnvportError),
+        # Each starts a gateway, and the command shows the first too.
+        *slow([({"env": "no-such-environment"}, EnvportError)]),
         ({"env": "catch?rows=1"}, InvalidOption),
         ({"env": "CATCH", "split": "none"}, UnknownTask),
         ({"env": "CATCH", "num_tasks": 0}, InvalidOption),

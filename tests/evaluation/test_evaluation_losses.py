@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from command_line import envport_here
-from evaluating import documents
+from evaluating import CONTROL, address, documents, secured
 from lossy import lossy
 
+from envport.registry import load
 from envport_bridges.evaluation.inspect_ai.dataset import seed_of
 from envport_bridges.evaluation.losses import LostEpisode, WorstCase
 from envport_bridges.evaluation.results import Identity, PlayedEpisode, Result
@@ -110,10 +111,12 @@ def test_what_a_policy_raises_is_a_fault_of_the_player(served: str, tmp_path: Pa
         assert (one.fault, one.steps) == ("player", 1)
 
 
-def test_a_player_that_never_takes_a_step_is_a_broken_set_up(tmp_path: Path):
+def test_a_player_that_never_takes_a_step_is_a_broken_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ENVPORT_TOKEN", CONTROL)
     (tmp_path / "raising.py").write_text(RAISING)
     players = ["--policy", "./raising.py:at_first", "--agent", "{python} -m missing", "--no-sandbox"]
-    done = envport_here("eval", "counter", *players, "--num-tasks", "2", "--json")
+    with secured(load("counter")) as gateway:
+        done = envport_here("eval", address(gateway, "counter"), *players, "--num-tasks", "2", "--json")
     assert done.returncode == 1
     policy, agent = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     broken = "the player failed before its first step in all 2 episodes, so its set-up is broken:"

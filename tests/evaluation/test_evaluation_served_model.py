@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from command_line import envport_here, refused
-from harness import running
+from harness import RunningGateway, running
 
 from envport.registry import load
 
@@ -27,13 +27,18 @@ CATCH = "catch?rows=3&columns=3"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def gateway() -> Iterator[RunningGateway]:
+    with running(load(CATCH)) as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def folder(gateway: RunningGateway, tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Importing torch takes seconds, also in the process that runs other tests.
     from tiny_server import learn
 
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    with running(load(CATCH)) as gateway:
-        learn(folder, gateway.url, "catch")
+    learn(folder, gateway.url, "catch")
     return folder
 
 
@@ -46,9 +51,9 @@ def server(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(300)
-def test_a_served_model_plays_by_the_tools_it_was_trained_with(folder: Path, server: str):
+def test_a_served_model_plays_by_the_tools_it_was_trained_with(gateway: RunningGateway, folder: Path, server: str):
     words = ["--model", f"vllm/{folder}", "--model-base-url", server, "--temperature", "0", "--max-tokens", "64"]
-    done = envport_here("eval", CATCH, *words, "--jobs", "2", "--json")
+    done = envport_here("eval", f"{gateway.url}/environments/catch", *words, "--jobs", "2", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     (result,) = json.loads(done.stdout)
     assert result["infrastructure_failures"] == 0, result["lost"]
@@ -59,6 +64,8 @@ def test_a_served_model_plays_by_the_tools_it_was_trained_with(folder: Path, ser
     assert result["player"].startswith("model vllm/")
 
 
+# With a provider that loads nothing, `test_evaluation_model_server` shows the same.
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_server_that_is_away_is_said_before_the_first_episode(folder: Path):
     words = ["--model", f"vllm/{folder}", "--model-base-url", "http://127.0.0.1:9/v1"]
