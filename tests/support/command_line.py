@@ -97,7 +97,15 @@ def envport_here(*words: str) -> subprocess.CompletedProcess[str]:
 
 def refused(*words: str, stdin: str = "", cwd: Path | None = None, fresh: bool = False, **variables: str) -> str:
     """Run a command that has to fail as all do: exit code 2, one line, no traceback; returns the line."""
-    done = envport(*words, stdin=stdin, cwd=cwd, fresh=fresh, **variables)
+    return _refusal(envport(*words, stdin=stdin, cwd=cwd, fresh=fresh, **variables))
+
+
+def refused_here(*words: str) -> str:
+    """`refused` in this process, with its variables and folder: a tenth of the CPU time."""
+    return _refusal(envport_here(*words))
+
+
+def _refusal(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode == 2, done
     assert "Traceback" not in done.stdout + done.stderr
     lines = done.stderr.splitlines()
