@@ -25,10 +25,16 @@ def gateway(request: pytest.FixtureRequest) -> Iterator[RunningGateway]:
         yield gateway
 
 
-# A process on stdio has nothing of that gateway: with one of them is enough.
+# A process on stdio has nothing of that gateway.
+BY_SDK: list[tuple[Way, Era]] = [("episode", "legacy"), ("shared", "modern"), ("header", "legacy")]
+OTHERS = [(way, era) for way in WAYS for era in ERAS if way != "stdio" and (way, era) not in BY_SDK]
 everywhere = pytest.mark.parametrize(
     ("gateway", "way", "era"),
-    [(kind, way, era) for kind in KINDS for way in WAYS for era in ERAS if (kind, way) != ("sdk-only", "stdio")],
+    [
+        *(("direct", way, era) for way in WAYS for era in ERAS),
+        *(("sdk-only", *it) for it in BY_SDK),
+        *slow(("sdk-only", *it) for it in OTHERS),
+    ],
     indirect=["gateway"],
 )
 
