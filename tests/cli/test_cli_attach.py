@@ -81,7 +81,7 @@ def test_the_gateways_address_comes_from_the_environment(gateway: Served):
     assert settings("counter", ENVPORT_URL=gateway.url + "/")["counter"]["url"].startswith(gateway.url)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["auto", *slow(["legacy"])])
 async def test_a_process_is_started_from_any_directory(tmp_path: Path, mode: str):
     (tmp_path / "mine.py").write_text(
         "from envport import *\n\nclass Mine(Environment):\n"
@@ -96,7 +96,7 @@ async def test_a_process_is_started_from_any_directory(tmp_path: Path, mode: str
         assert [tool.name for tool in (await client.list_tools()).tools] == ["start_episode", "greet"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["legacy", *slow(["auto"])])
 async def test_an_opened_episode_is_played_where_it_says(gateway: Served, mode: str):
     done = envport("open", "counter", "--url", gateway.url, "--seed", "5", "--json")
     opened = json.loads(done.stdout)
@@ -152,7 +152,7 @@ def test_an_episode_that_is_gone_is_not_attached_to(gateway: Served):
     assert "there is no episode" in refused("attach", "--episode", f"{gateway.url}/episodes/ep_gone/mcp")
 
 
-@pytest.mark.parametrize("way", ["http", "stdio", *slow(["token", "episode"])])
+@pytest.mark.parametrize("way", ["stdio", *slow(["http", "token", "episode"])])
 def test_claude_code_takes_the_line_and_connects(gateway: Served, secured: Served, tmp_path: Path, way: str):
     words = {
         "http": ("attach", "counter", "--url", gateway.url),

@@ -12,6 +12,7 @@ import pytest
 from command_line import TOKEN, Served, envport, envport_here, player, refused, text
 from images import Image, Started, instructions
 from patience import patient
+from slow import slow
 
 from envport import Client
 
@@ -166,7 +167,7 @@ def test_an_environment_of_a_file_is_built_started_and_played(birds: Path, tmp_p
     ("reference", "requirements", "packages"),
     [
         ("counter", ["envport==0.1.0"], ""),
-        ("wordle", ["envport[textarena]==0.1.0"], ""),
+        *slow([("wordle", ["envport[textarena]==0.1.0"], "")]),
         ("lake=gymnasium:FrozenLake-v1?render=both", ["envport[gymnasium,images]==0.1.0"], ""),
         ("workspace", ["envport==0.1.0"], "bubblewrap"),
     ],

@@ -16,13 +16,17 @@ from command_line import Served, envport, envport_here
 from envport.registry import load
 
 
-def test_list_shows_what_is_installed_and_why_the_rest_cannot_be_loaded(broken_package: Path):
-    done = envport("list", PYTHONPATH=str(broken_package))
+def test_list_shows_what_is_installed_and_why_the_rest_cannot_be_loaded(
+    broken_package: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # In this process: to load all that is installed takes three seconds of CPU time.
+    monkeypatch.syspath_prepend(str(broken_package))
+    done = envport_here("list")
     assert done.returncode == 0, done
     assert re.search(r"^  counter +Counts up from 1", done.stdout, re.MULTILINE)
     below = done.stdout[done.stdout.index("Cannot be loaded:") :]
     assert re.search(r"^  broken +The broken environment needs .* pip install 'envport\[textarena\]'$", below, re.M)
-    listed = {it["name"]: it for it in json.loads(envport("list", "--json", PYTHONPATH=str(broken_package)).stdout)}
+    listed = {it["name"]: it for it in json.loads(envport_here("list", "--json").stdout)}
     assert listed["counter"]["version"] == "1"
     assert "envport[textarena]" in listed["broken"]["error"]
 

@@ -13,7 +13,7 @@ import venv
 from pathlib import Path
 
 import pytest
-from command_line import TOKEN, Served, environment, envport, refused
+from command_line import TOKEN, Served, environment, envport, refused, refused_here
 from images import instructions
 from patience import patient
 
@@ -95,8 +95,9 @@ def test_it_says_what_to_do_next(tmp_path: Path) -> None:
         ("catch", "an installed environment has it"),
     ],
 )
-def test_a_name_that_cannot_be_is_refused(name: str, why: str, tmp_path: Path) -> None:
-    assert why in refused("init", name, cwd=tmp_path)
+def test_a_name_that_cannot_be_is_refused(name: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert why in refused_here("init", name)
     assert not any(tmp_path.iterdir())
 
 

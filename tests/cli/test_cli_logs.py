@@ -11,7 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 from command_line import TOKEN, Served
-from harness import ERAS, Era, Raw
+from harness import Era, Raw
+from slow import slow
 
 HERE = Path(__file__).parent
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -34,16 +35,17 @@ def entries(served: Served) -> list[dict[str, Any]]:
     return [json.loads(line) for line in served.log.splitlines()]
 
 
-def json_lines(*words: str, **variables: Any) -> Served:
-    return Served("watched.py:Watched", "--log-format", "json", *words, cwd=HERE, ENVPORT_TOKEN=TOKEN, **variables)
+def json_lines(*words: str) -> Served:
+    return Served("watched.py:Watched", "--log-format", "json", *words, cwd=HERE, ENVPORT_TOKEN=TOKEN)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", ["legacy", *slow(["modern"])])
 def test_each_line_is_an_object_that_says_whom_and_what_it_is_about(era: Era):
     begin = datetime.now(UTC) - timedelta(seconds=1)
-    with json_lines(fresh=True, PYTHONWARNINGS="always") as served:
+    with json_lines() as served:
         episode = opened(served)
         call(episode["mcp_url"], era, "note", text="two\nlines, “quoted”")
+        call(episode["mcp_url"], era, "warn")
         call(episode["mcp_url"], era, "crash")
         noted, warned, crashed = entries(served)
     about = {"principal": "default", "environment": "watched", "episode_id": episode["episode_id"]}
@@ -52,7 +54,7 @@ def test_each_line_is_an_object_that_says_whom_and_what_it_is_about(era: Era):
         assert begin <= datetime.fromisoformat(entry["time"]) <= datetime.now(UTC)
     assert (noted["level"], noted["logger"]) == ("warning", "watched")
     assert noted["message"] == "noted: two\nlines, “quoted”"
-    assert "DeprecationWarning: an old function" in warned["message"]
+    assert "UserWarning: an odd function" in warned["message"]
     assert (crashed["level"], crashed["outcome"], crashed["fault"]) == ("error", "environment_error", "environment")
     assert "environment watched broke in tool 'crash'" in crashed["message"]
     assert "RuntimeError: hunter2 in an exception" in crashed["traceback"]
@@ -91,11 +93,11 @@ def test_a_warning_of_the_command_itself_is_an_object_too():
 
 
 def test_a_warning_of_python_is_a_record_for_people_too():
-    with Served("watched.py:Watched", cwd=HERE, fresh=True, ENVPORT_TOKEN=TOKEN, PYTHONWARNINGS="always") as served:
-        call(opened(served)["mcp_url"], "modern", "note", text="that")
+    with Served("watched.py:Watched", cwd=HERE, ENVPORT_TOKEN=TOKEN) as served:
+        call(opened(served)["mcp_url"], "modern", "warn")
         lines = served.log.splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (INFO|WARNING) |  \| ", line) for line in lines), lines
-    assert any("WARNING py.warnings: " in line and "an old function" in line for line in lines)
+    assert any("WARNING py.warnings: " in line and "an odd function" in line for line in lines)
 
 
 def test_lines_are_for_people_unless_told_otherwise():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from command_line import SECONDS, TOKEN, Served, command, environment, envport, refused
+from slow import slow
 
 FORM = """
 from enum import Enum
@@ -305,11 +306,11 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*words: str) -> Iterator[Terminal]:
+def terminal(*words: str, fresh: bool = False) -> Iterator[Terminal]:
     master, slave = os.openpty()
     try:
         process = subprocess.Popen(
-            command(*words, fresh=True),
+            command(*words, fresh=fresh),
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -337,9 +338,12 @@ def test_a_game_at_a_terminal():
         assert at.process.wait(SECONDS) == 0
 
 
-@pytest.mark.parametrize(("key", "far"), [("\x03", False), ("\x04", True)], ids=["ctrl-c", "ctrl-d"])
+@pytest.mark.parametrize(
+    ("key", "far"), [("\x03", True), *slow([("\x03", False)]), ("\x04", False)], ids=["ctrl-c far", "ctrl-c", "ctrl-d"]
+)
 def test_keys_that_leave(gateway: Served, key: str, far: bool):
-    with terminal("play", "counter", *(("--url", gateway.url) if far else ())) as at:
+    # A key that is a signal goes to a process that has the terminal.
+    with terminal("play", "counter", *(("--url", gateway.url) if far else ()), fresh=key == "\x03") as at:
         at.until("(Enter calls it): ")
         at.type(key)
         at.until("You left; the episode is closed.", again=key)

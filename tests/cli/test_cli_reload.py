@@ -16,6 +16,7 @@ import httpx2
 import pytest
 from command_line import Served, player, refused, text
 from patience import patient
+from slow import slow
 
 from envport import Client
 from envport.errors import AtCapacity, InvalidRequest, MissingExtra
@@ -79,7 +80,7 @@ async def reloaded(served: Served, times: int = 1) -> None:
     await until(lambda: served.log.count("was reloaded") >= times)
 
 
-@pytest.mark.parametrize("runtime", ["inline", "process"])
+@pytest.mark.parametrize("runtime", ["process", *slow(["inline"])])
 async def test_new_episodes_are_of_the_new_file_and_old_ones_go_on(runtime: str, tmp_path: Path) -> None:
     file = tmp_path / "speak.py"
     write(file, one("old", "say", runtime))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from command_line import SECONDS, TOKEN, Served, envport, player, refused, text
+from command_line import SECONDS, TOKEN, Served, envport, player, refused, refused_here, text
 from slow import slow
 from websockets.sync.client import connect
 
@@ -111,6 +111,9 @@ def test_the_commands_that_are_printed_work_in_a_shell_in_any_folder(found: bool
 
 
 def test_without_references_all_that_can_be_loaded_is_served_and_the_rest_explained(broken_package: Path):
+    # To load these takes three seconds of CPU time.
+    for name in ("textarena", "browsergym"):
+        (broken_package / f"{name}.py").write_text("raise ModuleNotFoundError(name=__name__)")
     with Served(PYTHONPATH=str(broken_package)) as served:
         assert {"catch", "counter", "echo"} <= {it["name"] for it in httpx2.get(f"{served.url}/environments").json()}
         line = next(line for line in served.greeting.splitlines() if line.startswith("  broken"))
@@ -253,7 +256,7 @@ def test_limits_of_environments_are_kept():
 
 @pytest.mark.parametrize("said", ["echo", "echo=", "echo=0", "echo=-1", "echo=1.5", "echo=²", "=1"])
 def test_a_limit_of_an_environment_has_to_be_a_name_and_a_number(said: str):
-    assert "has to be NAME=N" in refused("serve", "echo", "--port", "0", "--max-episodes-of", said)
+    assert "has to be NAME=N" in refused_here("serve", "echo", "--port", "0", "--max-episodes-of", said)
 
 
 def test_a_limit_for_what_is_not_served_or_given_twice_is_refused():

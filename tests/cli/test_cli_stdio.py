@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from command_line import SECONDS, command, environment, text
 from mcp import Client, StdioServerParameters
+from slow import slow
 
 MODES = ["auto", "legacy"]
 
@@ -26,8 +27,21 @@ async def test_the_player_starts_episodes(mode: str):
         assert text(await client.call_tool("count", {})) == "3"
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("words", [("--seed", "3"), ("--task", "0"), ("--split", "test", "--task", "1", "--seed", "4")])
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("auto", ("--seed", "3")),
+        ("legacy", ("--task", "0")),
+        ("auto", ("--split", "test", "--task", "1", "--seed", "4")),
+        *slow(
+            [
+                ("legacy", ("--seed", "3")),
+                ("auto", ("--task", "0")),
+                ("legacy", ("--split", "test", "--task", "1", "--seed", "4")),
+            ]
+        ),
+    ],
+)
 async def test_a_chosen_task_or_seed_makes_it_one_fixed_episode(mode: str, words: tuple[str, ...]):
     firsts: set[str] = set()
     for _ in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from command_line import Served, refused
-from harness import ERAS, Era, Raw
+from command_line import Served, refused, refused_here
+from harness import Era, Raw
+from slow import slow
 
 pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed (extra otel)")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the exporter is not installed (extra otel)")
@@ -99,8 +101,15 @@ def test_a_request_is_one_span_at_most_and_a_probe_is_none():
     assert [span.name for span in requests] in ([], ["POST /episodes"])
 
 
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("where", ["header", "meta", "both"])
+@pytest.mark.parametrize(
+    ("era", "where"),
+    [
+        ("modern", "header"),
+        ("legacy", "meta"),
+        ("modern", "both"),
+        *slow([("legacy", "header"), ("modern", "meta"), ("legacy", "both")]),
+    ],
+)
 def test_a_call_joins_the_trace_of_its_request(era: Era, where: str):
     with traced() as (served, collector):
         episode = opened(served)
@@ -203,12 +212,10 @@ def test_log_lines_name_the_trace():
     assert (entry["trace_id"], entry["span_id"]) == (CALLER, call.span_id)
 
 
-def test_a_missing_extra_is_named(tmp_path: Path):
-    # Python runs this before anything else; what it says is not there is not found.
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry.exporter'] = None\n")
-    words = ("serve", "counter", "--port", "0")
-    asked = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "PYTHONPATH": str(tmp_path)}
-    assert "pip install 'envport[otel]'" in refused(*words, fresh=True, **asked)
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    assert "pip install 'envport[otel]'" in refused_here("serve", "counter", "--port", "0")
 
 
 @pytest.mark.parametrize(

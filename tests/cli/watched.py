@@ -34,10 +34,15 @@ class Watched(Environment):
 
     @tool
     def note(self, text: str) -> str:
-        """Write to the log, and warn."""
+        """Write to the log."""
         logging.getLogger("watched").warning("noted: %s", text)
-        warnings.warn("an old function", DeprecationWarning, stacklevel=1)
         return "noted"
+
+    @tool
+    def warn(self) -> str:
+        """Warn as Python's libraries do."""
+        warnings.warn("an odd function", stacklevel=1)
+        return "warned"
 
     @tool
     def finish(self) -> Step[str]:

@@ -18,6 +18,7 @@ from command_line import envport, player, refused, text
 from harness import Raw
 from patience import patient
 from replicas import FAR, FEATURES, SCORED, SECRET, Pair, Player, Replicas
+from slow import slow
 
 from envport import Client
 from envport.errors import AtCapacity, EpisodeFailed, UnknownEpisode
@@ -343,7 +344,7 @@ def test_a_gateway_is_ended_and_another_one_may_follow(replicas: Replicas):
         (["--runtime", "ray"], "--runtime ray needs --ray-address: HOST:PORT, auto, or local to try it out"),
         (["--ray-address", "auto"], "--ray-address and --ray-resource are for --runtime ray"),
         (["--runtime", "ray", "--ray-address", "127.0.0.1:1"], "there is no Ray cluster at '127.0.0.1:1'"),
-        (["--runtime", "ray", "--ray-address", "nonsense"], "there is no Ray cluster at 'nonsense'"),
+        *slow([(["--runtime", "ray", "--ray-address", "nonsense"], "there is no Ray cluster at 'nonsense'")]),
     ],
 )
 def test_a_cluster_that_is_not_there_is_said_at_once(words: list[str], complaint: str):

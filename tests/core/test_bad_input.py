@@ -10,7 +10,7 @@ from functools import cache
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import patient
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -253,6 +253,7 @@ def test_numbers_that_cannot_be_checked_are_refused(name: str, value: Any) -> No
         tools_of(Lenient())[name].bind({"value": value})
 
 
+@settings(max_examples=40)
 @given(
     st.dictionaries(st.text(max_size=5), st.recursive(st.none() | st.text() | st.floats() | st.integers(), st.lists))
 )

@@ -162,7 +162,7 @@ AGREEING = [(annotation, shape) for annotation, shape in SHAPES if annotation is
 
 
 @pytest.mark.parametrize(("annotation", "shape"), AGREEING)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_what_the_schema_accepts_gets_through_and_nothing_else(annotation: Any, shape: Any, data: Any) -> None:
     spec = spec_for(annotation)

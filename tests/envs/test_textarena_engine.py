@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("textarena", reason="the extra textarena is not installed")
 
 from opening import close_episode, open_episode
+from slow import slow
 
 from envport.checker import check_environment
 from envport.episodes import Episode, Episodes
@@ -271,7 +272,13 @@ async def test_two_hundred_random_games_go_as_in_the_engine(game: str, seat: int
 ACTING = ["Crosswords-v0", "LogicPuzzle-v0", "PegJump-v0", "Secretary-v0", "WordSearch-v0"]
 
 
-@pytest.mark.parametrize("game", [*GAMES, *ACTING, "Othello-v0-tiny?seat=1", "KuhnPoker-v0?seat=1&error_allowance=0"])
+# Boards, cards, words and numbers, alone and against another player. `make test-slow` checks the others.
+CHECKED = ["2048-v0-ultra-easy", "Hangman-v0", "Minesweeper-v0", "GameOfPureStrategy-v0", "PegJump-v0"]
+CHECKED += ["WildTicTacToe-v0", "KuhnPoker-v0?seat=1&error_allowance=0"]
+UNCHECKED = [game for game in (*GAMES, *ACTING, "Othello-v0-tiny?seat=1") if game not in CHECKED]
+
+
+@pytest.mark.parametrize("game", [*CHECKED, *slow(UNCHECKED)])
 def test_it_passes_the_checker_without_a_warning(game: str) -> None:
     report = check_environment(f"textarena:{game}", seeds=range(2), steps=12, another_process=False)
     assert [finding for finding in report.findings if finding.check != "runtime"] == []

@@ -11,6 +11,7 @@ from environments import Picky
 from harness import RunningGateway, running
 from node_clients import ROOT, executable, package
 from patience import patient
+from slow import slow
 
 from envport import Client
 from envport.registry import EnvironmentDefinition
@@ -39,8 +40,10 @@ def in_order(value: Any) -> Any:
     return [in_order(item) for item in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("sdk", ["sdk", "client"])
-@pytest.mark.parametrize("way", ["episode", "header"])
+@pytest.mark.parametrize(
+    ("sdk", "way"),
+    [("sdk", "header"), ("client", "episode"), *slow([("sdk", "episode"), ("client", "header")])],
+)
 def test_typescript_plays_an_episode(gateway: RunningGateway, sdk: str, way: str):
     with Client(gateway.url) as control:
         opened = control.open("counter")
@@ -53,7 +56,7 @@ def test_typescript_plays_an_episode(gateway: RunningGateway, sdk: str, way: str
     assert played["instructions"].endswith("The counter is at 0.")
 
 
-@pytest.mark.parametrize("sdk", ["sdk", "client"])
+@pytest.mark.parametrize("sdk", ["sdk", *slow(["client"])])
 def test_typescript_sees_the_very_same_tools(sdk: str):
     spec = EnvironmentDefinition("picky", Picky)
     with running(spec) as gateway, Client(gateway.url) as control:

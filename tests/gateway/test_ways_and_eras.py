@@ -8,21 +8,35 @@ import pytest
 from harness import ERAS, MODE, WAYS, Era, Raw, RunningGateway, Way, connect, reply, running, seat, texts
 from mcp import Client
 from mcp.shared.exceptions import MCPError
+from slow import slow
 
 from envport import AsyncClient
 from envport import Client as ControlClient
 from envport.registry import load
 
+KINDS = ["direct", "sdk-only"]
 
-@pytest.fixture(scope="module", params=[False, True], ids=["direct", "sdk-only"])
+
+@pytest.fixture(scope="module", params=KINDS)
 def gateway(request: pytest.FixtureRequest) -> Iterator[RunningGateway]:
     """One that answers most messages itself, and one that leaves them all to the SDK."""
     environments = (load("echo"), load("counter"), load("showcase"), load("catch"))
-    with running(*environments, sdk_only=request.param) as gateway:
+    with running(*environments, sdk_only=request.param == "sdk-only") as gateway:
         yield gateway
 
 
-everywhere = pytest.mark.parametrize(("way", "era"), [(way, era) for way in WAYS for era in ERAS])
+# A process on stdio has nothing of that gateway.
+BY_SDK: list[tuple[Way, Era]] = [("episode", "legacy"), ("shared", "modern"), ("header", "legacy")]
+OTHERS = [(way, era) for way in WAYS for era in ERAS if way != "stdio" and (way, era) not in BY_SDK]
+everywhere = pytest.mark.parametrize(
+    ("gateway", "way", "era"),
+    [
+        *(("direct", way, era) for way in WAYS for era in ERAS),
+        *(("sdk-only", *it) for it in BY_SDK),
+        *slow(("sdk-only", *it) for it in OTHERS),
+    ],
+    indirect=["gateway"],
+)
 
 
 @everywhere
@@ -110,8 +124,10 @@ async def test_the_shared_listing_adds_only_the_handle(gateway: RunningGateway):
         assert (tool.name, tool.description or "") == (listed["name"], listed.get("description", ""))
 
 
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("way", ["episode", "shared"])
+@pytest.mark.parametrize(
+    ("way", "era"),
+    [("episode", "modern"), ("shared", "legacy"), *slow([("episode", "legacy"), ("shared", "modern")])],
+)
 async def test_twenty_interleaved_clients_do_not_meet(gateway: RunningGateway, way: Way, era: Era):
     async def play() -> list[str]:
         async with seat(gateway, way, era, "counter") as player:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from opening import open_episode
 from runtimes import KINDS, serving
+from slow import slow
 
 from envport import Environment, Step, tool
 from envport.environment import RuntimeKind
@@ -53,7 +54,7 @@ class Ported(Environment):
         return (STEPS | OBSERVATIONS)[what]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["inline", *slow(["thread", "process"])])
 @pytest.mark.parametrize("what", STEPS)
 async def test_a_step_tuple_is_refused_with_the_remedy(kind: RuntimeKind, what: str, caplog: pytest.LogCaptureFixture):
     async with serving(EnvironmentDefinition("ported", Ported), runtime=kind) as episodes:

@@ -17,6 +17,7 @@ from opening import open_episode, start_over
 from patience import patient
 from runtime_environments import Blocking, Closing, Drawing, Everything, Faulty, Lingering, Slumbering, Stubborn
 from runtimes import KINDS, descendants, play, serving
+from slow import slow
 from users import PYTHONPATH
 
 from envport import Client, Environment, Step, Task, tool
@@ -307,7 +308,7 @@ if __name__ == '__main__':
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, *slow([signal.SIGTERM]), signal.SIGINT])
 def test_nothing_survives_the_gateway(tmp_path: Path, number: signal.Signals):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -328,7 +329,7 @@ def test_nothing_survives_the_gateway(tmp_path: Path, number: signal.Signals):
         os.close(pidfd)
 
 
-@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("era", ["modern", *slow(["legacy"])])
 async def test_stdio_is_not_disturbed_by_what_a_process_prints(era: Any):
     async with seat(None, "stdio", era, "everything", reference="runtime_environments:Printing") as player:  # type: ignore[arg-type]
         assert reply(await player.call("shout", {"text": "noise\n"})) == "shouted"

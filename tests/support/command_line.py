@@ -5,14 +5,15 @@ from __future__ import annotations
 import atexit
 import functools
 import io
+import logging
 import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Self
 
@@ -97,7 +98,33 @@ def envport_here(*words: str) -> subprocess.CompletedProcess[str]:
 
 def refused(*words: str, stdin: str = "", cwd: Path | None = None, fresh: bool = False, **variables: str) -> str:
     """Run a command that has to fail as all do: exit code 2, one line, no traceback; returns the line."""
-    done = envport(*words, stdin=stdin, cwd=cwd, fresh=fresh, **variables)
+    return _refusal(envport(*words, stdin=stdin, cwd=cwd, fresh=fresh, **variables))
+
+
+def refused_here(*words: str) -> str:
+    """`refused` in this process, with its variables and folder: a tenth of the CPU time."""
+    with _logging_as_it_was():
+        return _refusal(envport_here(*words))
+
+
+@contextmanager
+def _logging_as_it_was() -> Iterator[None]:
+    """Some commands begin with configuring the log of their process, or with turning it off, and close what it had."""
+    root = logging.getLogger()
+    disabled = root.manager.disable
+    levels = {it: it.level for it in (root, logging.getLogger("envport"), logging.getLogger("uvicorn.error"))}
+    handlers, root.handlers[:] = root.handlers[:], []
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        root.handlers[:] = handlers
+        for logger, level in levels.items():
+            logger.setLevel(level)
+        logging.captureWarnings(False)
+
+
+def _refusal(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode == 2, done
     assert "Traceback" not in done.stdout + done.stderr
     lines = done.stderr.splitlines()

@@ -12,6 +12,7 @@ import pytest
 from command_line import Served, player, text
 from patience import patient
 from recorded import opened, played, table_on
+from slow import slow
 
 from envport import AsyncClient
 from envport.errors import UnknownEpisode
@@ -36,7 +37,7 @@ def _drain_process() -> int:
     return pid
 
 
-@pytest.fixture(params=["the gateway", "all of its processes"])
+@pytest.fixture(params=[*slow(["the gateway"]), "all of its processes"])
 def kill(request: pytest.FixtureRequest) -> Callable[[Served], None]:
     """Kills a gateway, or all of its processes at once, so that none can finish what it was doing."""
 

@@ -107,8 +107,8 @@ async def test_filters(where: str) -> None:
         assert await archive.label_values("run", "bob") == []
 
 
-async def test_filters_by_reward(either: str) -> None:
-    async with table_on(either) as (table, archive):
+async def test_filters_by_reward(where: str) -> None:
+    async with table_on(where) as (table, archive):
         handles: dict[float | None, str] = {}
         for seed in (4, 5, 6):
             episode = await opened(table, "catch", seed=seed)
@@ -272,10 +272,10 @@ async def test_what_happens_once_somebody_watches_is_told_of(either: str) -> Non
 async def test_two_gateways_on_one_store(where: str) -> None:
     async with table_on(where) as (one, archive), table_on(where) as (two, _):
         handles: set[str] = set()
-        for _ in range(20):
+        for _ in range(5):
             handles |= {await played(one, "count"), await played(two, "count")}
         # What the other one has recorded comes within moments.
-        while await archive.count(EpisodeFilter(live=False)) < 40:
+        while await archive.count(EpisodeFilter(live=False)) < 10:
             pass
         assert {found.info.episode_id for found in (await archive.find(EpisodeFilter())).episodes} == handles
 

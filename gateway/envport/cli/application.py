@@ -88,6 +88,9 @@ def version() -> None:
 
 def _register(arguments: list[str]) -> None:
     """Add only the command that is called, because imports are slow. Add all for help or an unknown command."""
+    # Those of an earlier call of `main` in the same process would stay, and each is looked at anew.
+    app.registered_commands.clear()
+    app.registered_groups.clear()
     called = arguments[0] if arguments else ""
     if called in _VERSION:
         called = "version"

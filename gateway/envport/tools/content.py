@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from mcp_types import AudioContent, EmbeddedResource, ImageContent, ResourceLink, TextContent
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -16,12 +16,22 @@ from envport.blocks import ContentBlock, image_block, is_image, joined, text_blo
 from envport.tools.sets import holds_set, in_fixed_order
 from envport.types import Observation
 
-__all__ = ["CONTENT_BLOCKS", "observe", "text_observation", "told_of_its_end"]
-
-CONTENT_BLOCKS = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
-"""The content blocks of the MCP SDK."""
+__all__ = ["is_content_block", "observe", "text_observation", "told_of_its_end"]
 
 _OVER = "envport/over"
+
+
+def is_content_block(cls: type[Any]) -> bool:
+    """Whether a class is one of the MCP SDK's content blocks.
+
+    Whoever has such a class has imported the SDK's types. They are not imported to find that out, because that would
+    take a quarter of the time in which the process of an environment starts.
+    """
+    if "mcp_types" not in sys.modules:
+        return False
+    from mcp_types import AudioContent, EmbeddedResource, ImageContent, ResourceLink, TextContent
+
+    return issubclass(cls, TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource)
 
 
 def text_observation(*texts: str) -> Observation:
@@ -90,7 +100,7 @@ def _join(parts: Iterable[Observation]) -> Observation:
 def _convert(value: Any) -> tuple[ContentBlock | None, dict[str, Any] | None]:
     if value is None:
         return None, None
-    if isinstance(value, CONTENT_BLOCKS):
+    if is_content_block(value.__class__):
         return value.model_dump(mode="json", by_alias=True, exclude_none=True), None
     if isinstance(value, str):
         # Not `str(value)`, because an enum overrides `__str__`.

@@ -36,7 +36,7 @@ from typing_extensions import is_typeddict
 from envport.environment import Environment, Progress, ToolDefinition, ToolHints, tool_hints
 from envport.errors import InvalidArguments, InvalidEnvironment
 from envport.tools.binding import Binder, ModelBinder, SchemaBinder
-from envport.tools.content import CONTENT_BLOCKS
+from envport.tools.content import is_content_block
 from envport.tools.dialects import check_schema, validator_of
 from envport.tools.references import dangling_reference, endless_reference
 from envport.tools.writable import why_unwritable
@@ -340,7 +340,7 @@ def _output_schema(annotation: Any, where: str) -> dict[str, Any] | None:
     cls = cast("type[Any]", annotation)
     structured = issubclass(cls, BaseModel) or is_typeddict(cls) or hasattr(cls, "__dataclass_fields__")
     # These become the observation unchanged, without structured content.
-    if not structured or issubclass(cls, Step | Observation | CONTENT_BLOCKS):
+    if not structured or issubclass(cls, Step | Observation) or is_content_block(cls):
         return None
     try:
         schema = TypeAdapter[Any](cls).json_schema(schema_generator=_Schema, mode="serialization")
