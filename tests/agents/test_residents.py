@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
+from bubblewrap import needs_bubblewrap
 from patience import patient
 
 from envport.errors import ConfigurationError, InvalidOption
@@ -257,7 +258,7 @@ def test_no_process_outlives_ours(tmp_path: Path):
         assert pipe.read() == b""
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)")
+@needs_bubblewrap
 async def test_a_resident_runs_in_the_sandbox_of_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     agent = Agent.resident(COMMAND, given_model=True)
     pool = ResidentPool(agent, AgentSandbox(agent))

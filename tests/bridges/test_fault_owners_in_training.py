@@ -1,11 +1,11 @@
 """The owner of a fault reaches the trainer, which leaves out what is not the player's and nothing else."""
 
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 
 import pytest
+from bubblewrap import needs_bubblewrap
 from harness import RunningGateway, running
 from player_environments import Hasty
 from runtime_environments import Faulty
@@ -24,10 +24,6 @@ FAULTY = EnvironmentDefinition("faulty", Faulty)
 HASTY = EnvironmentDefinition("hasty", Hasty)
 # The environment gives its player's code more time than a call may take.
 ENDLESS = {"code": "import time; time.sleep(1000)", "timeout": 1000.0}
-
-needs_bubblewrap = pytest.mark.skipif(
-    shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"
-)
 
 
 def kill_between_calls(gateway: RunningGateway, pid: str, episode_id: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from typing import Any, cast
 import pytest
 import torch
 from agent_training import assert_trained_as_sampled, guess, train
+from bubblewrap import needs_bubblewrap
 from patience import patient
 from test_trl_training import DONE, guess_up_to, logged
 from tiny_model import calls, config, make_model, make_tokenizer, scripted
@@ -53,9 +53,8 @@ def test_an_agent_is_trained_by_the_stock_trainer(tmp_path: Path):
     assert assert_trained_as_sampled(trainer) == sum(len(ids) > 0 for _, ids in trainer.sampled)
 
 
+@needs_bubblewrap
 def test_a_resident_agent_is_trained_in_its_sandbox(tmp_path: Path):
-    if shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed (apt-get install bubblewrap)")
     agent = {"resident": True, "sandbox": True, "at_once": 2}
     trainer = train(tmp_path, f"{command('plain,two')} --resident", agent=agent, max_steps=2)
     assert logged(trainer, "envport/finished_episodes") == [1.0, 1.0]

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from bubblewrap import needs_bubblewrap
 from patience import patient
 from tiny_model import TEMPLATES, make_model, make_tokenizer
 
@@ -145,6 +146,7 @@ def test_killed_episodes_are_left_out_and_the_run_goes_on(
     assert 5 <= int(lost[1]) <= 40
 
 
+@needs_bubblewrap
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("options", [["--episodes", "0"], pytest.param(["--episodes", "4"], marks=pytest.mark.slow)])
 def test_an_agent_is_trained_and_evaluated_in_short(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import upstream_server
+from bubblewrap import needs_bubblewrap
 from test_trl_training import DONE, logged, train
 from tiny_model import calls
 
@@ -24,6 +25,7 @@ def tasks(tmp_path: Path) -> Path:
     return file
 
 
+@needs_bubblewrap
 def test_a_server_trains_and_its_death_is_left_out(tmp_path: Path, tasks: Path):
     spec = EnvironmentSpec(SERVER, tasks=tasks, indices=[0, 0])
     listed = [tool for tool in upstream_server.Server("", [], False).listing() if tool["name"] in ("write", "die")]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trl
+from bubblewrap import needs_bubblewrap
 from documents import block, blocks_in
 from tiny_model import make_model, make_tokenizer
 
@@ -63,6 +64,7 @@ def test_the_agents_page_s_program_trains(tiny: Path, tmp_path: Path):
     assert [entry["agent/crashed"] for entry in trainer.state.log_history if "agent/crashed" in entry] == [0.0]
 
 
+@needs_bubblewrap
 def test_the_page_s_programs_are_ones_that_trl_takes(gateway_url: str):
     given: list[inspect.BoundArguments] = []
 

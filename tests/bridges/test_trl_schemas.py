@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from bubblewrap import needs_bubblewrap
 from corpus import CORPUS, Entry
 from tiny_model import calls, make_tokenizer
 from trl.chat_template_utils import add_response_schema
@@ -222,7 +223,9 @@ def test_ten_times_as_many_tools_take_about_ten_times_as_long():
     assert many < 40 * few
 
 
-@pytest.mark.parametrize("name", installed())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[needs_bubblewrap] if name == "workspace" else []) for name in installed()]
+)
 def test_every_built_in_environment_is_shown_exactly(name: str, tokenizer: Any):
     try:
         spec = EnvironmentSpec(name, num_tasks=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from bubblewrap import needs_bubblewrap
 from command_line import envport, player, refused, text
 from harness import Raw
 from patience import patient
@@ -22,10 +22,6 @@ from slow import slow
 
 from envport import Client
 from envport.errors import AtCapacity, EpisodeFailed, UnknownEpisode
-
-needs_bubblewrap = pytest.mark.skipif(
-    shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"
-)
 
 pytestmark = pytest.mark.timeout(180)
 

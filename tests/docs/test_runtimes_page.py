@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-import pytest
+from bubblewrap import needs_bubblewrap
 from documents import blocks_in
 from opening import open_episode
 from runtimes import play, serving
@@ -16,7 +15,7 @@ from envport.registry import load
 RISKY, SHOP = blocks_in("gateway/envport/runtimes/README.md", "python")
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)")
+@needs_bubblewrap
 async def test_the_environment_that_runs_its_players_code_takes_a_crash_for_an_observation(tmp_path: Path):
     (tmp_path / "risky.py").write_text(RISKY)
     async with serving(load(f"{tmp_path}/risky.py:Risky")) as episodes:

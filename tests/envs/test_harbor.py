@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from bubblewrap import needs_bubblewrap
 from opening import open_episode
 from slow import slow
 
@@ -19,10 +19,6 @@ from envport.episodes import Episode, Episodes
 from envport.errors import ConfigurationError, InvalidOption
 from envport.registry import load
 from envport_envs.harbor.scheme import harbor
-
-needs_bubblewrap = pytest.mark.skipif(
-    shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"
-)
 
 TOML = """
 version = "1.0"

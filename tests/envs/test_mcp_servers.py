@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import upstream_server
+from bubblewrap import needs_bubblewrap
 from opening import open_episode
 from patience import patient
 from slow import slow
@@ -92,6 +93,7 @@ async def said(episode: Episode, tool: str, **arguments: Any) -> str:
     return (await episode.call(tool, arguments)).observation.text
 
 
+@needs_bubblewrap
 def test_tools_pass_through_with_their_schemas_untouched() -> None:
     definition = server()
     listed = {tool["name"]: tool for tool in definition.listing}
@@ -104,6 +106,7 @@ def test_tools_pass_through_with_their_schemas_untouched() -> None:
     assert [*server(tools=["seeded", "read"]).tools] == ["seeded", "read"]
 
 
+@needs_bubblewrap
 @pytest.mark.parametrize("era", [*slow(["legacy"]), "modern"])
 async def test_what_the_server_answers_arrives(era: str) -> None:
     definition = server(SERVER[:-1] + (' --modern"' if era == "modern" else '"'))
@@ -131,6 +134,7 @@ async def test_what_the_server_answers_arrives(era: str) -> None:
         assert await said(episode, "seeded") == "77"
 
 
+@needs_bubblewrap
 async def test_each_episode_has_a_server_and_a_folder_of_its_own(tasks: Path) -> None:
     async with table(server(tasks=str(tasks))) as episodes:
         one = await open_episode(episodes, "it", task=0, seed=1)
@@ -143,6 +147,7 @@ async def test_each_episode_has_a_server_and_a_folder_of_its_own(tasks: Path) ->
         assert await said(other, "read", path="in/notes.txt") == "buy milk"
 
 
+@needs_bubblewrap
 async def test_a_server_sees_what_it_is_allowed_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ITS_KEY", "42")
     monkeypatch.setenv("ANOTHER_KEY", "secret")
@@ -184,6 +189,7 @@ SCORED: list[tuple[str, int, list[tuple[str, dict[str, str]]], float]] = [
 ]
 
 
+@needs_bubblewrap
 async def test_the_final_state_is_scored(tasks: Path) -> None:
     async with table(server(tasks=str(tasks))) as episodes:
         for split, task, calls, reward in SCORED:
@@ -195,6 +201,7 @@ async def test_the_final_state_is_scored(tasks: Path) -> None:
             assert (split, task, calls, ended.reward, ended.outcome.fault) == (split, task, calls, reward, None)
 
 
+@needs_bubblewrap
 async def test_a_link_of_the_player_leads_nowhere_when_it_is_scored(tasks: Path) -> None:
     answer = tasks.parent / "answer.txt"
     answer.write_text("buy milk")
@@ -204,6 +211,7 @@ async def test_a_link_of_the_player_leads_nowhere_when_it_is_scored(tasks: Path)
         assert (await episodes.finish(episode.handle, "me")).reward == 0.0
 
 
+@needs_bubblewrap
 async def test_a_server_that_fails_is_a_fault_and_ends_its_episode_only(
     tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +235,7 @@ async def test_a_server_that_fails_is_a_fault_and_ends_its_episode_only(
     assert {*os.listdir(tmp_path)} == before, "nothing is left, also of the process that was killed"
 
 
+@needs_bubblewrap
 async def test_a_server_that_runs_the_player_s_code_may_be_ended_by_it(tasks: Path) -> None:
     async with table(server(tasks=str(tasks), ends=True)) as episodes:
         episode = await open_episode(episodes, "it", split="train", task=0)
@@ -238,6 +247,7 @@ async def test_a_server_that_runs_the_player_s_code_may_be_ended_by_it(tasks: Pa
         assert (ended.status, ended.outcome.fault, ended.reward) == ("terminated", None, 1.0)
 
 
+@needs_bubblewrap
 async def test_only_tasks_of_the_file_are_played(tasks: Path) -> None:
     async with table(server(tasks=str(tasks))) as episodes:
         for task in (Task(id="mine", metadata={"score": {"command": "true"}}), Task(id="copy", prompt="another")):
@@ -245,6 +255,7 @@ async def test_only_tasks_of_the_file_are_played(tasks: Path) -> None:
                 await open_episode(episodes, "it", task=task)
 
 
+@needs_bubblewrap
 @pytest.mark.parametrize(
     ("reference", "options", "why"),
     [
@@ -271,6 +282,7 @@ def test_what_cannot_be_served_is_said(reference: str, options: dict[str, Any], 
         server(reference, **options)
 
 
+@needs_bubblewrap
 @pytest.mark.parametrize(
     ("table", "why"),
     [
@@ -299,6 +311,7 @@ def test_a_malformed_task_file_is_refused_in_words(table: str, why: str, tmp_pat
         server(tasks=str(file))
 
 
+@needs_bubblewrap
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandboxes have another user")
 def test_a_folder_that_is_closed_to_the_scorer_is_said_at_once(tasks: Path) -> None:
     tasks.parent.chmod(0o700)
@@ -306,6 +319,7 @@ def test_a_folder_that_is_closed_to_the_scorer_is_said_at_once(tasks: Path) -> N
         server(tasks=str(tasks))
 
 
+@needs_bubblewrap
 def test_tasks_come_as_lines_and_from_python_too(tmp_path: Path) -> None:
     lines, module = tmp_path / "tasks.jsonl", tmp_path / "more.py"
     lines.write_text('{"id": "a", "prompt": "Do it."}\n\n{"split": "test"}\n')
@@ -318,6 +332,7 @@ def test_tasks_come_as_lines_and_from_python_too(tmp_path: Path) -> None:
         server(tasks=str(lines))
 
 
+@needs_bubblewrap
 def test_python_is_not_needed_to_be_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert [*server(tools=["read"]).tools] == ["read"]

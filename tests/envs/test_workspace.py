@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from bubblewrap import needs_bubblewrap
 from opening import open_episode
 from patience import patient
 from runtimes import descendants
@@ -26,9 +26,7 @@ from envport_envs.workspace.cheats import DAEMON, FUNCTION_CHEATS, SHELL_CHEATS
 from envport_envs.workspace.measure import measure
 from envport_envs.workspace.tasks import KINDS, NUMBERS, exercise_of
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"
-)
+pytestmark = needs_bubblewrap
 
 SPLITS = load("workspace").splits
 

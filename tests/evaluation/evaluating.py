@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from command_line import envport_here
 from harness import RunningGateway, running
 from inspect_ai import eval as inspect_eval
@@ -21,11 +19,6 @@ from inspect_ai.tool import ToolCall
 from envport.access import Access, Principal
 from envport_bridges.evaluation.inspect_ai import episode
 from envport_bridges.evaluation.results import Result
-
-needs_bubblewrap = pytest.mark.skipif(
-    shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"
-)
-"""For tests of agents, which run in a sandbox."""
 
 CONTROL = "a-control-token-of-the-tests"
 

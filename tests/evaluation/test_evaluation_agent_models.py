@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bubblewrap import needs_bubblewrap
 from byte_chat import TOKEN, catches, served, writing
 from command_line import envport_here
-from evaluating import CONTROL, documents, logs_in, needs_bubblewrap, secured
+from evaluating import CONTROL, documents, logs_in, secured
 from inspect_ai.log import read_eval_log
 from scripted_sampler import ScriptedSampler
 from vllm_wire import vllm_wire

@@ -12,7 +12,8 @@ from typing import Any
 
 import anyio
 import pytest
-from evaluating import CONTROL, address, evaluate, needs_bubblewrap, result_of, secured
+from bubblewrap import needs_bubblewrap
+from evaluating import CONTROL, address, evaluate, result_of, secured
 from harness import RunningGateway
 from inspect_ai.log import EvalLog
 from patience import patient

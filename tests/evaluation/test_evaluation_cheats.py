@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from bubblewrap import needs_bubblewrap
 from command_line import envport_here
-from evaluating import needs_bubblewrap
 
 FOLDER = Path(__file__).parents[2] / "examples" / "cheating_agents"
 PAGE = (FOLDER / "README.md").read_text()

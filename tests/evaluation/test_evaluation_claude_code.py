@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from evaluating import CONTROL, address, needs_bubblewrap, result_of, secured
+from bubblewrap import needs_bubblewrap
+from evaluating import CONTROL, address, result_of, secured
 from node_clients import executable
 from patience import patient
 from scripted_policy import ScriptedPolicy, catches

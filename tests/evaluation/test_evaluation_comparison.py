@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bubblewrap import needs_bubblewrap
 from command_line import envport_here
 from evaluating import CONTROL, address, calls, evaluate, scripted, secured
 from harness import running
@@ -100,6 +101,7 @@ def test_settings_that_a_kind_of_player_has_not_are_no_difference(guesses: str):
     assert compare_results(policy, model).despite == {}
 
 
+@needs_bubblewrap
 def test_the_time_of_agents_is_compared_between_agents(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ENVPORT_TOKEN", CONTROL)
     with secured(EnvironmentDefinition("guess", Guess)) as gateway:

@@ -10,9 +10,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from bubblewrap import needs_bubblewrap
 from click.testing import CliRunner
 from command_line import envport_here
-from evaluating import logs_in, needs_bubblewrap
+from evaluating import logs_in
 from inspect_ai._cli.main import inspect
 from inspect_ai.log import read_eval_log
 from patience import patient

@@ -6,7 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from evaluating import documents, logs_in, needs_bubblewrap
+from bubblewrap import needs_bubblewrap
+from evaluating import documents, logs_in
 
 pytestmark = [needs_bubblewrap, pytest.mark.slow]
 

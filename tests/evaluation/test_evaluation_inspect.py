@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from bubblewrap import needs_bubblewrap
 from environments import Stubborn, Tracked
 from evaluating import CONTROL, address, calls, evaluate, result_of, says, scripted, secured
 from harness import RunningGateway, running
@@ -357,7 +357,7 @@ def test_import_paths_from_before_the_move_still_work(before: str, now: str, nam
     assert getattr(importlib.import_module(before), name) is getattr(importlib.import_module(now), name)
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)")
+@needs_bubblewrap
 def test_an_episode_that_its_player_broke_is_scored_and_never_a_success():
     def breaks(messages: list[Any], tools: list[Any]) -> ModelOutput:
         return calls(("earn", {}), ("run", {"code": "import time; time.sleep(1000)", "timeout": 1000.0}))

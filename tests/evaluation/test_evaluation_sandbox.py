@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bubblewrap import needs_bubblewrap
 from command_line import envport_here
-from evaluating import CONTROL, address, evaluate, logs_in, needs_bubblewrap, result_of, secured
+from evaluating import CONTROL, address, evaluate, logs_in, result_of, secured
 from harness import RunningGateway
 from inspect_ai.log import EvalLog
 from patience import patient

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bubblewrap import needs_bubblewrap
 from evaluating import CONTROL, address, evaluate, secured
 from harness import RunningGateway
 from inspect_ai.event import ToolEvent
@@ -70,6 +71,7 @@ def test_a_policy_s_calls_are_shown_with_their_answers(gateway: RunningGateway):
     assert all(event.completed is not None and event.timestamp <= event.completed for event in found)
 
 
+@needs_bubblewrap
 def test_an_agent_s_calls_are_shown(gateway: RunningGateway):
     agent = f"{{python}} {AGENT} {{mcp_url}}"
     found = events(evaluate(address(gateway, "catch"), agent=agent, split="test", num_tasks=1))

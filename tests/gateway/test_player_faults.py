@@ -1,9 +1,8 @@
 """An episode that its player broke: what the player, the control plane and the metrics say of it."""
 
-import shutil
-
 import httpx2
 import pytest
+from bubblewrap import needs_bubblewrap
 from harness import ERAS, Era, connect, running
 from player_environments import Hasty
 
@@ -12,9 +11,7 @@ from envport.registry import EnvironmentDefinition
 
 HASTY = EnvironmentDefinition("hasty", Hasty)
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"
-)
+pytestmark = needs_bubblewrap
 
 
 @pytest.mark.parametrize("era", ERAS)

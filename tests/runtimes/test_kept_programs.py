@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from bubblewrap import needs_bubblewrap
 from patience import patient
 from runtimes import descendants
 
 from envport import KeptProgram, PlayerCode, PlayerLimits, ToolError, Workspace
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"
-)
+pytestmark = needs_bubblewrap
 
 SHELL = """
 trap 'continue 999' INT

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 import player_escapes
 import pytest
+from bubblewrap import needs_bubblewrap
 from opening import close_episode, open_episode
 from patience import patient
 from player_environments import (
@@ -35,9 +35,6 @@ from envport.player_code import require_player_code
 from envport.registry import EnvironmentDefinition
 from envport.runtimes import kind_for, runtime_for
 
-needs_bubblewrap = pytest.mark.skipif(
-    shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)"
-)
 pytestmark = needs_bubblewrap
 
 

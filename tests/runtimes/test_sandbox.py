@@ -2,13 +2,13 @@
 
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
 
 import escapes
 import pytest
+from bubblewrap import needs_bubblewrap
 from opening import open_episode
 from patience import patient
 from runtime_environments import Nosy, Prisoner
@@ -35,7 +35,7 @@ async def test_no_episode_gets_out_of_its_sandbox(user: str):
     await run(user, "from_within")
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt-get install bubblewrap)")
+@needs_bubblewrap
 @pytest.mark.parametrize("user", USERS)
 async def test_a_player_can_be_locked_up_within_a_sandbox(user: str):
     await run(user, "a_sandbox_in_a_sandbox")
