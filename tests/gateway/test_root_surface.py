@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import httpx2
 import pytest
 from command_line import Served, refused
 from harness import running
+from packages.tiny_surface import tiny
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -20,10 +19,6 @@ from envport.episodes import EpisodeTable
 from envport.errors import ConfigurationError
 from envport.registry import load
 from envport.surfaces import SurfaceApp
-
-sys.path.append(str(Path(__file__).parents[1] / "support" / "packages"))
-
-from tiny_surface import tiny
 
 
 def greedy(table: EpisodeTable, /) -> Starlette:

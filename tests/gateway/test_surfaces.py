@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import httpx2
 import pytest
 from command_line import Served
 from harness import RunningGateway, running
+from packages.tiny_surface import tiny
 from patience import patient
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -26,9 +26,6 @@ from envport.errors import ConfigurationError
 from envport.registry import load
 
 PACKAGES = str(Path(__file__).parents[1] / "support" / "packages")
-sys.path.append(PACKAGES)
-
-from tiny_surface import tiny  # noqa: E402
 
 TRAINER, OTHER, WATCHER, PLAYER = (f"{name}-0123456789abcdef" for name in ("trainer", "other", "watcher", "player"))
 SCOPES: dict[str, frozenset[Scope]] = {
