@@ -46,8 +46,8 @@ async def play(url: str, episodes: int, calls: int) -> tuple[list[list[str]], li
     return [said for _, said in played], rewards, [rollout._player.episode.episode_id for rollout, _ in played]
 
 
-# In lines, the calls of all episodes are one frame. Without, each episode needs about 2 * (calls + 2). There are many more
-# frames than cuts, because a call that is cut ten times in a row is given up.
+# In lines, the calls of all episodes are one frame. Without, each episode needs about 2 * (calls + 2). There are many
+# more frames than cuts, because a call that is cut ten times in a row is given up.
 @pytest.mark.parametrize(("lines", "episodes", "calls"), [(True, 5, 400), (False, 20, 100)])
 async def test_a_socket_that_is_cut_at_a_hundred_frames_plays_what_an_uncut_one_does(
     lines: bool, episodes: int, calls: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,20 @@ def test_episodes_are_opened_together_and_the_next_ones_while_the_model_is_updat
     run(tmp_path, place.spec("guess", num_tasks=10), ConcurrentGRPOTrainer)
     # Three steps of five: after the third, a fourth was to be expected.
     assert order == (["open"] * 8 + ["start"] * 8) * 3 + ["open"] * 8
+
+
+def test_while_episodes_are_played_threads_get_python_s_lock_soon(place: Place, tmp_path: Path):
+    before, while_played = sys.getswitchinterval(), set[float]()
+
+    class Watched(ConcurrentGRPOTrainer):
+        def _get_tool_suffix_ids(self, tool_messages: list[dict[str, Any]]) -> Any:
+            while_played.add(sys.getswitchinterval())
+            return super()._get_tool_suffix_ids(tool_messages)
+
+    run(tmp_path, place.spec("guess", num_tasks=10), Watched)
+    assert while_played
+    assert max(while_played) <= before / 10
+    assert sys.getswitchinterval() == before
 
 
 def test_an_unknown_loop_is_left_alone(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pytest
@@ -20,7 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from envport import AsyncClient
+from envport import AsyncClient, Environment, Task, tool
 from envport.access import Access, Principal, Scope
 from envport.episodes import Limits
 from envport.registry import EnvironmentDefinition, load
@@ -33,6 +34,25 @@ SCOPES: dict[str, frozenset[Scope]] = {
     PLAYER: frozenset({"play"}),
 }
 GATE = EnvironmentDefinition("gate", Gate)
+
+
+class Long(Environment):
+    """Computes in the gateway's event loop; one tool until the test has heard of the other."""
+
+    heard: ClassVar[threading.Event] = threading.Event()
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return "ready"
+
+    @tool
+    def work(self) -> str:
+        """Compute for a while."""
+        return str(sum(range(200_000)))
+
+    @tool
+    def work_until_heard(self) -> str:
+        """Compute until the test says so."""
+        return str(self.heard.wait(patient(20)))
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +219,17 @@ async def test_in_lines_an_answer_does_not_wait_for_a_call_that_hangs():
             assert said == [1, 3]
             Gate.opened.set()
             assert (await trainer.receive())["id"] == 2
+
+
+async def test_in_lines_an_answer_does_not_wait_for_what_computes_after_it():
+    Long.heard.clear()
+    with running(EnvironmentDefinition("long", Long)) as gateway:
+        async with line(gateway, None, "envport.lines") as trainer:
+            handle = await trainer.open("long")
+            await trainer.socket.send(f"{request(1, handle, 'work')}\n{request(2, handle, 'work_until_heard')}")
+            assert (await trainer.receive())["id"] == 1
+            Long.heard.set()
+            assert (await trainer.receive())["result"]["content"][0]["text"] == "True"
 
 
 async def test_without_lines_a_message_is_one_request(guarded: RunningGateway):

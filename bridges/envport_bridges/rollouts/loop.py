@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
-__all__ = ["BackgroundLoop"]
+__all__ = ["BackgroundLoop", "quick_handover"]
 
 ResultT = TypeVar("ResultT")
+
+_HANDOVER_SECONDS = 0.0001
+
+
+@contextmanager
+def quick_handover() -> Generator[None]:
+    """Have threads that compute hand over Python's lock soon, and not after 5 ms.
+
+    A thread that computes while episodes are played holds up the loop that plays them, and is held up by it: calls
+    would be sent late, and their results noticed late.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_HANDOVER_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -31,10 +50,10 @@ class _Inbox:
     def __init__(self, loop: asyncio.AbstractEventLoop):
         # Weak, because inboxes are kept for as long as their loops exist.
         self._loop_of = weakref.ref(loop)
-        self._work: deque[Callable[[], None]] = deque()
+        self._work: deque[Callable[[], object]] = deque()
         self._woken = False
 
-    def put(self, work: Callable[[], None]) -> None:
+    def put(self, work: Callable[[], object]) -> None:
         """Have the loop do some work.
 
         Raises:
@@ -85,16 +104,34 @@ class BackgroundLoop:
         self._loop.close()
 
     def submit(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
-        """Start a coroutine.
+        """Start a coroutine, in the context of the caller.
 
         Raises:
             RuntimeError: The loop was stopped.
         """
+        future, context = Future[ResultT](), copy_context()
+
+        def start() -> None:
+            if future.cancelled():
+                work.close()
+                return
+            task = self._loop.create_task(work, context=context)
+            task.add_done_callback(partial(_hand_over, future))
+            future.add_done_callback(partial(self._left, task))
+
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._inbox.put(start)
         except RuntimeError:
             work.close()
             raise
+        return future
+
+    def _left(self, task: asyncio.Task[Any], future: Future[Any]) -> None:
+        """Cancel a task if its caller no longer waits for it."""
+        if future.cancelled():
+            # The loop may be stopped by now, and its tasks with it.
+            with suppress(RuntimeError):
+                self._inbox.put(task.cancel)
 
     def run(self, work: Coroutine[Any, Any, ResultT], timeout: float | None = None) -> ResultT:
         """Run a coroutine and wait for its result.
@@ -155,6 +192,19 @@ class BackgroundLoop:
         """Stop the loop and wait for its thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5.0)
+
+
+def _hand_over(future: Future[ResultT], task: asyncio.Task[ResultT]) -> None:
+    if task.cancelled():
+        future.cancel()
+        future.set_running_or_notify_cancel()
+    elif not future.set_running_or_notify_cancel():
+        # Nobody waits for it any more.
+        task.exception()
+    elif (error := task.exception()) is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(task.result())
 
 
 def _settle(answer: asyncio.Future[ResultT], task: asyncio.Task[ResultT]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from trl.trainer.grpo_trainer import GRPOTrainer
 
+from envport_bridges.rollouts.loop import quick_handover
 from envport_bridges.trl.contract import trl_version
 from envport_bridges.trl.internals import loop_is_known, missing_in
 from envport_bridges.trl.play import Deferred, Play
@@ -137,7 +138,7 @@ class ConcurrentRollouts(_Trainer):
         self._failures = 0
         self._ends: dict[Play, list[dict[str, Any]]] = {}
         plays = [play_of(one) if isinstance(one, RolloutEnvironment) else None for one in self.environments]
-        with _deferred([play for play in plays if play is not None]):
+        with quick_handover(), _deferred([play for play in plays if play is not None]):
             mask, completions, ids, logprobs, calls, failures, images = stock._tool_call_loop(*args, **kwargs)
         for play, messages in zip(plays, completions, strict=True):
             # TRL took them back, as they did not fit. The model does not answer them; reward functions read them.

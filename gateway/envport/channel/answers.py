@@ -10,7 +10,7 @@ from starlette.types import Send
 __all__ = ["ChannelAnswers"]
 
 _MOST_BYTES = 2**18
-_LONGEST_SECONDS = 0.002
+_LONGEST_SECONDS = 0.0005
 
 
 class ChannelAnswers:
@@ -29,6 +29,10 @@ class ChannelAnswers:
         self._since = 0.0
         self._text = False
 
+    def begin(self) -> None:
+        """Begin to carry out what a message asks for."""
+        self._since = time.monotonic()
+
     async def add(self, body: bytes, *, text: bool) -> None:
         """Keep an answer for the next message, which is sent by `flush`, or soon.
 
@@ -41,12 +45,12 @@ class ChannelAnswers:
             return
         if self._kept and text != self._text:
             await self.flush()
-        if not self._kept:
-            self._since, self._text = time.monotonic(), text
+        self._text = text
         self._kept.append(body)
         self._size += len(body)
         if self._size > _MOST_BYTES or time.monotonic() - self._since > _LONGEST_SECONDS:
             await self.flush()
+            self._since = time.monotonic()
 
     async def flush(self) -> None:
         """Send what was kept."""

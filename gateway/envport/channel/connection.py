@@ -95,6 +95,7 @@ class ChannelConnection:
                     if not self._admitted():
                         await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION})
                         break
+                    self._answers.begin()
                     for request in self._requests(message):
                         # What is there already is read without a turn of the event loop, which others need.
                         if next(number) % _IN_A_ROW == 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,7 +36,7 @@ class NamedOpenings:
     def __init__(self, table: EpisodeTable):
         self._table = table
         self._named: OrderedDict[tuple[str, str], _Named] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Opening]] = set()
 
     async def open(self, name: str, request: OpenRequest) -> Opening:
         """Open an episode, or return the one that was opened under this name.
@@ -59,13 +58,12 @@ class NamedOpenings:
         digest = _digest(request)
         if named is None:
             named = self._begin(key, digest)
-            settling = _settle(named.handle, partial(self._table.open, request))
+            opening = self._open(request, named.handle)
             if self._table.opens_at_once(request.environment, request.principal):
-                await settling
-            else:
-                task = asyncio.get_running_loop().create_task(settling)
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                return await opening
+            task = asyncio.get_running_loop().create_task(opening)
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
         elif named.request != digest:
             raise InvalidRequest(f"The name {name!r} was used for another request: give each opening its own")
         handle = await asyncio.shield(named.handle)
@@ -97,20 +95,28 @@ class NamedOpenings:
         named.handle.add_done_callback(partial(self._ended, key, named))
         return named
 
+    async def _open(self, request: OpenRequest, handle: asyncio.Future[str]) -> Opening:
+        try:
+            opening = await self._table.open(request)
+        except EnvportError as error:
+            handle.set_exception(error)
+            raise
+        except BaseException:
+            handle.cancel()
+            raise
+        handle.set_result(opening.handle)
+        return opening
+
+    def _done(self, task: asyncio.Task[Opening]) -> None:
+        self._tasks.discard(task)
+        # Whoever asked reads it from the handle; asyncio would log an error that nobody has read from the task.
+        if not task.cancelled():
+            task.exception()
+
     def _ended(self, key: tuple[str, str], named: _Named, handle: asyncio.Future[str]) -> None:
         failed = handle.cancelled() or handle.exception() is not None
         if failed and self._named.get(key) is named:
             del self._named[key]
-
-
-async def _settle(handle: asyncio.Future[str], work: Callable[[], Awaitable[Opening]]) -> None:
-    try:
-        handle.set_result((await work()).handle)
-    except EnvportError as error:
-        handle.set_exception(error)
-    except BaseException:
-        handle.cancel()
-        raise
 
 
 def _digest(request: OpenRequest) -> bytes:

@@ -85,17 +85,19 @@ class OpenFields(TaskFields):
     labels: Annotated[
         dict[str, str],
         Field(
+            default_factory=dict,
             description=f"Labels such as run, group and sample, to find the episode by; at most {MAX_LABELS}, of at "
-            f"most {MAX_LABEL} characters. The player never sees them."
+            f"most {MAX_LABEL} characters. The player never sees them.",
         ),
-    ] = {}
+    ]
     secrets: Annotated[
         dict[str, SecretStr],
         Field(
+            default_factory=dict,
             description="Secrets for the environment, by name. They are recorded, logged and returned nowhere.",
             repr=False,
         ),
-    ] = {}
+    ]
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> OpenFields:

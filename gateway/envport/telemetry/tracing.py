@@ -97,7 +97,8 @@ def begin_span(name: str, environment: str, episode_id: str | None, tool: str | 
 
 def annotate(attributes: Mapping[str, Attribute | None]) -> None:
     """Add attributes to the current span, if there is one; those that are `None` are left out."""
-    trace.get_current_span().set_attributes(_known(attributes))
+    if traced():
+        trace.get_current_span().set_attributes(_known(attributes))
 
 
 def caller_joined(scope: MutableMapping[str, Any]) -> AbstractContextManager[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic_core import to_json
 
@@ -54,7 +54,6 @@ def opened_line(key: int, snapshot: EpisodeSnapshot, *, with_tools: bool) -> byt
         with_tools: Whether the store does not know its tool listing yet.
     """
     said = {
-        "info": _info_of(snapshot),
         "principal": snapshot.principal,
         "environment_version": snapshot.environment_version,
         "prompt": snapshot.prompt,
@@ -65,7 +64,7 @@ def opened_line(key: int, snapshot: EpisodeSnapshot, *, with_tools: bool) -> byt
         "forked_from": snapshot.forked_from,
         "forked_at": snapshot.forked_at,
     }
-    return b"o\t%d\t%b\n" % (key, to_json(said))
+    return b'o\t%d\t{"info":%b,%b\n' % (key, _info_of(snapshot), to_json(said)[1:])
 
 
 def call_line(key: int, record: StepRecord, totals: Totals) -> bytes:
@@ -109,7 +108,7 @@ def ended_line(key: int, snapshot: EpisodeSnapshot) -> bytes:
         key: Key of its run.
         snapshot: The episode.
     """
-    return b"e\t%d\t%b\n" % (key, to_json({"info": _info_of(snapshot)}))
+    return b'e\t%d\t{"info":%b}\n' % (key, _info_of(snapshot))
 
 
 class CallLine(NamedTuple):
@@ -144,5 +143,6 @@ def _has_blobs(observation: Observation) -> bool:
     return False
 
 
-def _info_of(snapshot: EpisodeSnapshot) -> dict[str, Any]:
-    return snapshot.info.model_dump(mode="json", exclude={"rewards", "expires_in"})
+def _info_of(snapshot: EpisodeSnapshot) -> bytes:
+    """The episode as JSON."""
+    return snapshot.info.__pydantic_serializer__.to_json(snapshot.info, exclude={"rewards", "expires_in"})
