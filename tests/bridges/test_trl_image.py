@@ -33,7 +33,9 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
         patched.syspath_prepend(EXAMPLE)
         import train as example
 
-        options = example.parse(["--batches", "1", "--warm-up", "60", "--evaluation", "16"])
+        patched.setattr(example, "GROUPS", 4)
+        patched.setattr(example, "ITERATIONS", 2)
+        options = example.parse(["--batches", "1", "--warm-up", "24", "--evaluation", "4"])
         options.output = tmp_path_factory.mktemp("image")
         model, processor = example.warm_up(0, options)
         yield example.make_trainer(example.LAMP, model, processor, 0, options)
