@@ -153,10 +153,10 @@ def test_an_agent_is_trained_and_evaluated_in_short(
     script: Callable[[str], Any], options: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
     """Too short to learn anything; but every step is there."""
-    short = ["--batches", "1", "--groups", "1", "--group-size", "4", "--at-once", "2", "--warm-up", "16"]
-    short += ["--evaluation", "4", "--threshold", "0", "--output", str(tmp_path)]
+    short = ["--batches", "1", "--groups", "1", "--group-size", "2", "--at-once", "2", "--warm-up", "16"]
+    short += ["--evaluation", "2", "--threshold", "0", "--output", str(tmp_path)]
     (result,) = script("grpo_agent").main([*short, *options])
-    assert (len(result.curve), result.episodes, result.lost) == (1, 4, 0)
+    assert (len(result.curve), result.episodes, result.lost) == (1, 2, 0)
     said = capfd.readouterr().out
     assert "1 of 1 seeds reached 0.00" in said
     assert ("`envport eval` of the same agent" in said) == (options != ["--episodes", "0"])

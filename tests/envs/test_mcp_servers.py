@@ -20,6 +20,7 @@ from opening import open_episode
 from patience import patient
 from slow import slow
 
+from envport.environment import RuntimeKind
 from envport.episodes import Episode, Episodes
 from envport.errors import ConfigurationError, EpisodeFailed, InvalidOption, InvalidRequest
 from envport.registry import EnvironmentDefinition, load
@@ -83,8 +84,9 @@ def server(reference: str = SERVER, /, **options: Any) -> EnvironmentDefinition:
 
 
 @asynccontextmanager
-async def table(definition: EnvironmentDefinition, **settings: Any) -> AsyncIterator[Episodes]:
-    episodes = Episodes({"it": definition}, **settings)
+async def table(definition: EnvironmentDefinition, runtime: RuntimeKind | None = None) -> AsyncIterator[Episodes]:
+    """The runtime `inline` saves a process that loads all again; what the server can reach is another matter then."""
+    episodes = Episodes({"it": definition}, runtime=runtime)
     async with episodes.run():
         yield episodes
 
@@ -136,7 +138,7 @@ async def test_what_the_server_answers_arrives(era: str) -> None:
 
 @needs_bubblewrap
 async def test_each_episode_has_a_server_and_a_folder_of_its_own(tasks: Path) -> None:
-    async with table(server(tasks=str(tasks))) as episodes:
+    async with table(server(tasks=str(tasks)), "inline") as episodes:
         one = await open_episode(episodes, "it", task=0, seed=1)
         other = await open_episode(episodes, "it", task=0, seed=1)
         assert one.start.tools.tools.keys() == {"read", "write", "link", "die", "die_soon", "hang"}
@@ -191,7 +193,7 @@ SCORED: list[tuple[str, int, list[tuple[str, dict[str, str]]], float]] = [
 
 @needs_bubblewrap
 async def test_the_final_state_is_scored(tasks: Path) -> None:
-    async with table(server(tasks=str(tasks))) as episodes:
+    async with table(server(tasks=str(tasks)), "inline") as episodes:
         for split, task, calls, reward in SCORED:
             episode = await open_episode(episodes, "it", split=split, task=task)
             for tool, arguments in calls:
@@ -237,7 +239,7 @@ async def test_a_server_that_fails_is_a_fault_and_ends_its_episode_only(
 
 @needs_bubblewrap
 async def test_a_server_that_runs_the_player_s_code_may_be_ended_by_it(tasks: Path) -> None:
-    async with table(server(tasks=str(tasks), ends=True)) as episodes:
+    async with table(server(tasks=str(tasks), ends=True), "inline") as episodes:
         episode = await open_episode(episodes, "it", split="train", task=0)
         await said(episode, "write", path="out.txt", text="buy milk")
         last = await episode.call("die", {})
@@ -249,7 +251,7 @@ async def test_a_server_that_runs_the_player_s_code_may_be_ended_by_it(tasks: Pa
 
 @needs_bubblewrap
 async def test_only_tasks_of_the_file_are_played(tasks: Path) -> None:
-    async with table(server(tasks=str(tasks))) as episodes:
+    async with table(server(tasks=str(tasks)), "inline") as episodes:
         for task in (Task(id="mine", metadata={"score": {"command": "true"}}), Task(id="copy", prompt="another")):
             with pytest.raises(InvalidRequest, match="there is no task"):
                 await open_episode(episodes, "it", task=task)

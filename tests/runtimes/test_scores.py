@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 from opening import close_episode, open_episode, start_over
 from runtimes import KINDS, play, serving
-from scored_environments import Judged, JudgedByLast, SlowlyJudged, Unjudged
+from scored_environments import LET_GO, Judged, JudgedByLast, SlowlyJudged, Unjudged
 
 from envport import Environment, ToolError, tool
 from envport.clock import ManualClock
@@ -28,9 +28,12 @@ SLOWLY = EnvironmentDefinition("slowly", SlowlyJudged)
 
 
 @pytest.fixture(autouse=True)
-def no_gates() -> None:
+def no_gates() -> Iterator[None]:
     SlowlyJudged.asked = 0
     SlowlyJudged.gates.clear()
+    LET_GO.clear()
+    yield
+    LET_GO.set()
 
 
 async def finished(table: Episodes, episode: Episode) -> EpisodeInfo:

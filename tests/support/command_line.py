@@ -43,8 +43,11 @@ def forks() -> str:
     """A folder at which the command is forked from a process that has loaded it, as long as this process lives."""
     folder = tempfile.mkdtemp(prefix="envport-tests-")
     command = [sys.executable, "-P", str(FORKED), "serve", folder]
+    variables = environment()
+    # The test that needs the first fork may have set it; each fork gets that of its own test.
+    variables.pop("PYTHONPATH", None)
     loaded = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), start_new_session=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, start_new_session=True
     )
     assert loaded.stdin is not None
     assert loaded.stdout is not None

@@ -10,6 +10,7 @@ This file is run in two ways, without envport's help: `forked.py serve FOLDER` l
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import os
@@ -144,6 +145,15 @@ def _load() -> None:
         import_module(where.partition(":")[0])
     for module in ("serving", "client", "app", "runtimes.selection"):
         import_module(f"envport.{module}")
+    for bridge in ("nemo_gym", "openenv", "ors"):
+        import_module(f"envport_bridges.{bridge}.routes")
+    # What others import when they are called, to serve and to show help.
+    for module in (
+        *("uvicorn.protocols.http.httptools_impl", "uvicorn.protocols.websockets.websockets_sansio_impl", "uvloop"),
+        *("anyio._core._sockets", "typer.rich_utils"),
+    ):
+        with contextlib.suppress(ImportError):
+            import_module(module)
     for module in ("echo", "counter", "catch", "sudoku", "maze", "showcase"):
         import_module(f"envport_envs.{module}")
 
@@ -163,7 +173,25 @@ def main() -> None:
     forks.serve()
     from envport.cli.application import main
 
-    main()
+    try:
+        main()
+    except SystemExit as ended:
+        if not isinstance(ended.code, str):
+            _end(ended.code or 0)
+        raise
+
+
+def _end(code: int) -> None:
+    """End as Python does, but for freeing all that was loaded, which takes longer than a short command."""
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            # Nobody reads it.
+            code = 120
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ from envport.types import Trajectory
 
 Ending = Literal["number", "none", "error", "nan", "text", "exit", "hang"]
 
+LET_GO = threading.Event()
+"""Ends what hangs in this process: a thread that is left is waited for when the process ends."""
+
 
 class Judged(Environment):
     """A counter that is judged by where it is left: 10 for each point, beside 1 for each call."""
@@ -59,7 +62,7 @@ class Judged(Environment):
             case "exit":
                 os._exit(7)
             case "hang":
-                threading.Event().wait(60)
+                LET_GO.wait(60)
             case "none":
                 pass
         return None
@@ -119,7 +122,7 @@ def blocking(trajectory: Trajectory, **others: Any) -> float:
 
 def overdue(task: Any, trajectory: Any, final_state: Any) -> float:
     """Never answers."""
-    threading.Event().wait(60)
+    LET_GO.wait(60)
     return 1.0
 
 
