@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
+import tempfile
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +27,9 @@ from envport_bridges.trl import AgentGRPOTrainer, EnvironmentSpec
 from envport_bridges.trl.agent_rows import AddedRow
 from envport_bridges.trl.agent_trainer import _with_rows
 
-PLAYER = Path(__file__).parents[1] / "support" / "small_player.py"
+FOLDER = tempfile.TemporaryDirectory(prefix="envport-player-")
+# A copy, because other tests run this program at the same time, and `still_running` knows it by its path.
+PLAYER = Path(shutil.copy(Path(__file__).parents[1] / "support" / "small_player.py", FOLDER.name))
 
 
 def command(modes: str, folder: Path | None = None) -> str:
