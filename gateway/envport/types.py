@@ -17,7 +17,7 @@ from pydantic import (
     field_serializer,
     model_validator,
 )
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 from typing_extensions import TypeVar
 
 from envport.blocks import ContentBlock, prompt_of
@@ -167,8 +167,14 @@ class Task(_Wire):
     def _on_the_wire(self, metadata: dict[str, Any]) -> dict[str, Any]:
         # Metadata may contain anything, such as the images of a dataset, so it may not be JSON.
         try:
-            text = json.dumps(to_jsonable_python(metadata, fallback=repr), ensure_ascii=False)
-            return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+            plain = to_jsonable_python(metadata, fallback=repr)
+            try:
+                # It refuses lone surrogates, and takes a tenth of the time of what mends them.
+                to_json(plain)
+                return plain
+            except ValueError:
+                text = json.dumps(plain, ensure_ascii=False)
+                return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
         except (ValueError, RecursionError):
             return {"envport/unshown": "this metadata cannot be written as JSON"}
 
