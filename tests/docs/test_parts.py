@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import parts
@@ -79,3 +80,9 @@ def test_nothing_is_run_again_where_more_than_the_machine_is_wrong(
 def last_lines(capfd: pytest.CaptureFixture[str]) -> list[str]:
     told = capfd.readouterr().out.splitlines()
     return told[len(told) - told[::-1].index("") :]
+
+
+def test_one_run_can_have_all_tests():
+    """`make test-slow` is one; pytest refuses a second file of the same name."""
+    names = Counter(path.name for path in Path(__file__).parents[1].rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
