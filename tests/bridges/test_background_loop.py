@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
 from patience import patient
@@ -65,6 +66,30 @@ async def test_a_loop_that_was_stopped_says_so_each_time():
         with pytest.raises(RuntimeError):
             async with asyncio.timeout(patient(20)):
                 await loop.run_async(work())
+
+
+def test_whatever_is_handed_over_while_a_loop_is_stopped_has_an_end():
+    async def work() -> None:
+        await asyncio.sleep(0)
+
+    def hand_over(loop: BackgroundLoop, handed_over: list[Future[None]], begun: threading.Event) -> bool:
+        try:
+            for _ in range(100_000):
+                handed_over.append(loop.submit(work()))
+                begun.set()
+        except RuntimeError:
+            return True
+        return False
+
+    with ThreadPoolExecutor(1) as thread:
+        for _ in range(10):
+            loop = BackgroundLoop("test")
+            handed_over, begun = list[Future[None]](), threading.Event()
+            refused = thread.submit(hand_over, loop, handed_over, begun)
+            assert begun.wait(patient(20))
+            loop.stop()
+            assert refused.result(patient(20))
+            assert not wait(handed_over, patient(20)).not_done
 
 
 def test_the_loops_of_callers_are_not_kept():

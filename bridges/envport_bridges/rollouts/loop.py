@@ -51,18 +51,23 @@ class _Inbox:
         # Weak, because inboxes are kept for as long as their loops exist.
         self._loop_of = weakref.ref(loop)
         self._work: deque[Callable[[], object]] = deque()
+        self._lock = threading.Lock()
         self._woken = False
+        self._closed = False
 
     def put(self, work: Callable[[], object]) -> None:
         """Have the loop do some work.
 
         Raises:
-            RuntimeError: The loop is closed.
+            RuntimeError: The inbox or the loop is closed.
         """
-        self._work.append(work)
-        if self._woken:
-            return
-        self._woken = True
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the event loop was stopped")
+            self._work.append(work)
+            if self._woken:
+                return
+            self._woken = True
         loop = self._loop_of()
         try:
             if loop is None:
@@ -71,6 +76,12 @@ class _Inbox:
         except RuntimeError:
             self._woken = False
             raise
+
+    def close(self) -> None:
+        """Take no more work, and do what is there. Call it in the loop's thread."""
+        with self._lock:
+            self._closed = True
+        self._do()
 
     def _do(self) -> None:
         # First, so that whatever comes from now on wakes the loop again.
@@ -96,6 +107,8 @@ class BackgroundLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        # Whoever has handed over work waits for its end, also if it has not begun.
+        self._inbox.close()
         remaining = asyncio.all_tasks(self._loop)
         for task in remaining:
             task.cancel()
