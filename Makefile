@@ -39,7 +39,11 @@ test-slow: $(VENV)/.test ## Run the tests that take long: trainings of minutes, 
 	-@$(MAKE) --no-print-directory $(VENV)/openenv/0.3.0
 	-@$(MAKE) --no-print-directory $(VENV)/nemo_gym/0.4.0
 	-@$(MAKE) --no-print-directory $(VENV)/harbor/0.24.0
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python tests/support/parts.py --slow --at-once 2 --workers 1 --beside $(BESIDE)
+else
 	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
+endif
 
 test-trl: ## Run the tests of the bridge with another version of TRL, in a virtual environment of its own. TRL="1.15.0 transformers==5.20.2" to choose.
 	@test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl

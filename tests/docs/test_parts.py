@@ -77,12 +77,21 @@ def test_nothing_is_run_again_where_more_than_the_machine_is_wrong(
     assert {file.read_text() for file in folder.glob("*.runs")} <= {"run\n"}
 
 
+def test_slow_tests_are_run_by_themselves(folder: Path, capfd: pytest.CaptureFixture[str]):
+    (folder / "waits").mkdir()
+    for path in ("test_first.py", "waits/test_waits.py"):
+        (folder / path).write_text(f"import pytest\n{FAILS.format('speed')}\n@pytest.mark.slow\n{PASSES.format('all')}")
+    assert parts.main(["--slow", "--beside", "waits"]) == 0
+    assert [line.rpartition("; ")[2] for line in last_lines(capfd) if line] == ["1 passed, 0 skipped, 0 failed"] * 2
+    assert parts.main(["--beside", "waits"]) == 1
+
+
 def last_lines(capfd: pytest.CaptureFixture[str]) -> list[str]:
     told = capfd.readouterr().out.splitlines()
     return told[len(told) - told[::-1].index("") :]
 
 
 def test_one_run_can_have_all_tests():
-    """`make test-slow` is one; pytest refuses a second file of the same name."""
+    """In one run of everything, pytest refuses a second file of the same name."""
     names = Counter(path.name for path in Path(__file__).parents[1].rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []

@@ -25,6 +25,8 @@ from patience import factor
 OTHERS = "the others"
 # With more, the change is at fault and not the machine.
 MOST_RUN_AGAIN = 3
+# The time limit of a slow test.
+SLOW_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -35,18 +37,21 @@ class Part:
         name: What to call it.
         words: Arguments for pytest.
         processes: How many processes it takes.
+        slow: Whether it runs the tests that are marked slow, and not the others.
     """
 
     name: str
     words: Sequence[str]
     processes: int
+    slow: bool
 
     def run(self) -> Result:
         """Run it. What it prints is kept, so that it does not get between the lines of another one."""
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             report, cache = Path(folder, "report.xml"), Path(folder, "cache")
-            command = [sys.executable, "-m", "pytest", "-m", "not slow", f"--junit-xml={report}", *self.words]
+            chosen = ["-m", "slow", "-o", f"timeout={SLOW_SECONDS}"] if self.slow else ["-m", "not slow"]
+            command = [sys.executable, "-m", "pytest", *chosen, f"--junit-xml={report}", *self.words]
             command += ["-o", f"cache_dir={cache}"]
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
             told = _told(report) if report.exists() else "it did not finish"
@@ -100,8 +105,12 @@ def run_all(parts: Sequence[Part], at_once: int) -> list[Result]:
     return [results[part.name] for part in parts]
 
 
-def run_again(results: Sequence[Result]) -> tuple[bool, list[str]]:
+def run_again(results: Sequence[Result], slow: bool) -> tuple[bool, list[str]]:
     """Run the tests that failed once more, one at a time, if they are few and nothing else went wrong.
+
+    Args:
+        results: What became of the parts.
+        slow: Whether they were slow tests.
 
     Returns:
         Whether all passes now, and a line about each test.
@@ -111,7 +120,7 @@ def run_again(results: Sequence[Result]) -> tuple[bool, list[str]]:
         return False, []
     if len(failed) > MOST_RUN_AGAIN:
         return False, [f"{len(failed)} tests failed, and no more than {MOST_RUN_AGAIN} are run once more"]
-    alone = run_all([Part(test, [test], 1) for test in failed], 1) if failed else []
+    alone = run_all([Part(test, [test], 1, slow) for test in failed], 1) if failed else []
     lines = [
         f"failed beside the others, {'passed' if result.passed else 'FAILED'} alone: {test}"
         for test, result in zip(failed, alone, strict=True)
@@ -151,6 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=[],
         help="what has a process of its own, or two: PATH:2; in the order in which they begin after the others",
     )
+    parser.add_argument("--slow", action="store_true", help="run the tests that are marked slow, and no others")
     parser.add_argument("paths", nargs="*", help="what is run, apart from that; by default all")
     chosen = parser.parse_args(arguments)
     beside = [_path_and_number(words) for words in chosen.beside]
@@ -159,12 +169,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Otherwise each of hundreds of processes would compile what it imports.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A file's fixtures are made once in each process that runs tests of it.
-    parts = [Part(path, [path, *_shared_by(number, "loadfile")], number) for path, number in beside]
+    parts = [Part(path, [path, *_shared_by(number, "loadfile")], number, chosen.slow) for path, number in beside]
     ignored = [f"--ignore={path}" for path, _ in beside]
     # It has the most tests.
-    parts.insert(0, Part(OTHERS, [*chosen.paths, *_shared_by(chosen.workers, "worksteal"), *ignored], chosen.workers))
+    others = [*chosen.paths, *_shared_by(chosen.workers, "worksteal"), *ignored]
+    parts.insert(0, Part(OTHERS, others, chosen.workers, chosen.slow))
     results = run_all(parts, chosen.at_once)
-    passed, lines = run_again(results)
+    passed, lines = run_again(results, chosen.slow)
     print("", *(result.line for result in results), *lines, sep="\n", flush=True)
     return 0 if passed else 1
 
