@@ -187,7 +187,11 @@ async def test_a_query_that_takes_too_much_is_stopped_and_the_episode_goes_on(na
         began = time.monotonic()
         refused = await episode.call("query", {"sql": RUNAWAY[name]})
         assert refused.is_error, refused.observation.text
-        assert ("MiB of memory" if name == "memory" else "the query was stopped") in refused.observation.text
+        said = refused.observation.text
+        # On a fast machine, the nested query takes up the memory before its second is over.
+        assert ("the query was stopped" in said and name != "memory") or (
+            "MiB of memory" in said and name in ("memory", "nested")
+        )
         assert time.monotonic() - began < patient(30.0)
         assert await asked(episode, "SELECT 1 AS one") == {"columns": ["one"], "rows": [[1]]}
 
