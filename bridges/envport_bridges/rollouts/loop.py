@@ -50,12 +50,12 @@ class _Inbox:
     def __init__(self, loop: asyncio.AbstractEventLoop):
         # Weak, because inboxes are kept for as long as their loops exist.
         self._loop_of = weakref.ref(loop)
-        self._work: deque[Callable[[], object]] = deque()
+        self._work: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
         self._woken = False
         self._closed = False
 
-    def put(self, work: Callable[[], object]) -> None:
+    def put(self, work: Callable[[], None]) -> None:
         """Have the loop do some work.
 
         Raises:
@@ -122,29 +122,46 @@ class BackgroundLoop:
         Raises:
             RuntimeError: The loop was stopped.
         """
-        future, context = Future[ResultT](), copy_context()
+        future = Future[ResultT]()
+        cancel = self._start(work, future.cancelled, partial(_hand_over, future))
+        future.add_done_callback(lambda future: cancel() if future.cancelled() else None)
+        return future
+
+    def _start(
+        self,
+        work: Coroutine[Any, Any, ResultT],
+        abandoned: Callable[[], bool],
+        done: Callable[[asyncio.Task[ResultT]], None],
+    ) -> Callable[[], None]:
+        """Start a coroutine, in the context of the caller, unless it is abandoned by then; returns what cancels it.
+
+        Raises:
+            RuntimeError: The loop was stopped.
+        """
+        context, tasks = copy_context(), list[asyncio.Task[ResultT]]()
 
         def start() -> None:
-            if future.cancelled():
+            if abandoned():
                 work.close()
                 return
-            task = self._loop.create_task(work, context=context)
-            task.add_done_callback(partial(_hand_over, future))
-            future.add_done_callback(partial(self._left, task))
+            tasks.append(task := self._loop.create_task(work, context=context))
+            task.add_done_callback(done)
+
+        def stop() -> None:
+            for task in tasks:
+                task.cancel()
+
+        def cancel() -> None:
+            # The loop may be stopped by now, and its tasks with it.
+            with suppress(RuntimeError):
+                self._inbox.put(stop)
 
         try:
             self._inbox.put(start)
         except RuntimeError:
             work.close()
             raise
-        return future
-
-    def _left(self, task: asyncio.Task[Any], future: Future[Any]) -> None:
-        """Cancel a task if its caller no longer waits for it."""
-        if future.cancelled():
-            # The loop may be stopped by now, and its tasks with it.
-            with suppress(RuntimeError):
-                self._inbox.put(task.cancel)
+        return cancel
 
     def run(self, work: Coroutine[Any, Any, ResultT], timeout: float | None = None) -> ResultT:
         """Run a coroutine and wait for its result.
@@ -171,34 +188,17 @@ class BackgroundLoop:
         if caller is None:
             caller = self._callers[loop] = _Inbox(loop)
         answer: asyncio.Future[ResultT] = loop.create_future()
-        tasks: list[asyncio.Task[ResultT]] = []
-
-        def start() -> None:
-            if answer.cancelled():
-                work.close()
-                return
-            tasks.append(task := self._loop.create_task(work))
-            task.add_done_callback(done)
-
-        def stop() -> None:
-            for task in tasks:
-                task.cancel()
 
         def done(task: asyncio.Task[ResultT]) -> None:
             # The caller's loop may be closed by now.
             with suppress(RuntimeError):
                 caller.put(partial(_settle, answer, task))
 
-        try:
-            self._inbox.put(start)
-        except RuntimeError:
-            work.close()
-            raise
+        cancel = self._start(work, answer.cancelled, done)
         try:
             return await answer
         except asyncio.CancelledError:
-            with suppress(RuntimeError):
-                self._inbox.put(stop)
+            cancel()
             raise
 
     def stop(self) -> None:
