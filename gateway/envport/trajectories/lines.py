@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pydantic_core import to_json
 
+from envport.blocks import whole_text
 from envport.trajectories.store import EpisodeSnapshot, ResumePoint, Totals
 from envport.types import Observation, StepRecord
 
@@ -37,7 +38,7 @@ def json_line(record: StepRecord) -> bytes:
         except RecursionError:
             # The arguments are nested too deeply, so the call was refused. Record the call without them.
             text = record.model_copy(update={"arguments": {}}).model_dump_json()
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+        return whole_text(text).encode()
 
 
 def recorded_form(record: StepRecord) -> StepRecord:
