@@ -9,6 +9,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 CLIENT := --editable gateway/envport-client
 ARGS   ?=
 WORKERS ?= 2
+# The time limit of a slow test.
+SLOW_SECONDS := 3600
 TRL ?= 1.15.0
 # NeMo Gym and Harbor have no release for Python 3.11.
 PYTHON_NEWER ?= python3.13
@@ -40,9 +42,9 @@ test-slow: $(VENV)/.test ## Run the tests that take long: trainings of minutes, 
 	-@$(MAKE) --no-print-directory $(VENV)/nemo_gym/0.4.0
 	-@$(MAKE) --no-print-directory $(VENV)/harbor/0.24.0
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python tests/support/parts.py --slow --at-once 2 --workers 1 --beside $(BESIDE)
+	@$(BIN)/python tests/support/parts.py --slow $(SLOW_SECONDS) --at-once 2 --workers 1 --beside $(BESIDE)
 else
-	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
+	$(BIN)/python -m pytest -m slow --timeout $(SLOW_SECONDS) $(ARGS)
 endif
 
 test-trl: ## Run the tests of the bridge with another version of TRL, in a virtual environment of its own. TRL="1.15.0 transformers==5.20.2" to choose.

@@ -34,3 +34,11 @@ def broken_package(tmp_path: Path) -> Path:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-environment\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[envport.environments]\nbroken = broken_environment:Broken\n")
     return tmp_path
+
+
+@pytest.fixture
+def little_installed(broken_package: Path) -> Path:
+    """`broken_package`, with which the environments that take seconds of CPU time to load cannot be loaded."""
+    for name in ("textarena", "browsergym"):
+        (broken_package / f"{name}.py").write_text("raise ModuleNotFoundError(name=__name__)")
+    return broken_package

@@ -81,7 +81,7 @@ def test_slow_tests_are_run_by_themselves(folder: Path, capfd: pytest.CaptureFix
     (folder / "waits").mkdir()
     for path in ("test_first.py", "waits/test_waits.py"):
         (folder / path).write_text(f"import pytest\n{FAILS.format('speed')}\n@pytest.mark.slow\n{PASSES.format('all')}")
-    assert parts.main(["--slow", "--beside", "waits"]) == 0
+    assert parts.main(["--slow", "60", "--beside", "waits"]) == 0
     assert [line.rpartition("; ")[2] for line in last_lines(capfd) if line] == ["1 passed, 0 skipped, 0 failed"] * 2
     assert parts.main(["--beside", "waits"]) == 1
 

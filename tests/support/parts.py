@@ -25,8 +25,6 @@ from patience import factor
 OTHERS = "the others"
 # With more, the change is at fault and not the machine.
 MOST_RUN_AGAIN = 3
-# The time limit of a slow test.
-SLOW_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -37,20 +35,20 @@ class Part:
         name: What to call it.
         words: Arguments for pytest.
         processes: How many processes it takes.
-        slow: Whether it runs the tests that are marked slow, and not the others.
+        slow: The time limit of each test, if it runs those that are marked slow; `None` if it runs the others.
     """
 
     name: str
     words: Sequence[str]
     processes: int
-    slow: bool
+    slow: float | None
 
     def run(self) -> Result:
         """Run it. What it prints is kept, so that it does not get between the lines of another one."""
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             report, cache = Path(folder, "report.xml"), Path(folder, "cache")
-            chosen = ["-m", "slow", "-o", f"timeout={SLOW_SECONDS}"] if self.slow else ["-m", "not slow"]
+            chosen = ["-m", "slow", "-o", f"timeout={self.slow}"] if self.slow is not None else ["-m", "not slow"]
             command = [sys.executable, "-m", "pytest", *chosen, f"--junit-xml={report}", *self.words]
             command += ["-o", f"cache_dir={cache}"]
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
@@ -105,12 +103,12 @@ def run_all(parts: Sequence[Part], at_once: int) -> list[Result]:
     return [results[part.name] for part in parts]
 
 
-def run_again(results: Sequence[Result], slow: bool) -> tuple[bool, list[str]]:
+def run_again(results: Sequence[Result], slow: float | None) -> tuple[bool, list[str]]:
     """Run the tests that failed once more, one at a time, if they are few and nothing else went wrong.
 
     Args:
         results: What became of the parts.
-        slow: Whether they were slow tests.
+        slow: As in `Part`.
 
     Returns:
         Whether all passes now, and a line about each test.
@@ -160,7 +158,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=[],
         help="what has a process of its own, or two: PATH:2; in the order in which they begin after the others",
     )
-    parser.add_argument("--slow", action="store_true", help="run the tests that are marked slow, and no others")
+    parser.add_argument(
+        "--slow",
+        type=float,
+        metavar="SECONDS",
+        help="run the tests that are marked slow, with this time limit for each",
+    )
     parser.add_argument("paths", nargs="*", help="what is run, apart from that; by default all")
     chosen = parser.parse_args(arguments)
     beside = [_path_and_number(words) for words in chosen.beside]
