@@ -357,9 +357,11 @@ class Episodes:
         """Close an episode now. Its environment is freed as soon as no call is running in it."""
         episode = self.episode(handle, principal)
         episode.end_by_owner()
+        # Before its task is let go, which would have to be read again.
+        info = episode.info()
         if handle in self._holding:
             await episode.free()
-        return episode.info()
+        return info
 
     async def finish(self, handle: str, principal: str) -> EpisodeInfo:
         """End an episode, because its player has stopped, and wait until its reward is known."""
@@ -449,7 +451,7 @@ class Episodes:
         if (episode := self._holding.get(subject.episode_id)) is not None:
             self.trajectories.end(episode.handle, episode.snapshot)
         # Failures are logged elsewhere, with their cause.
-        if outcome.status != "failed":
+        if outcome.status != "failed" and logger.isEnabledFor(logging.INFO):
             logger.info(
                 "episode %s of environment %s ended as %s: %s",
                 subject.episode_id,

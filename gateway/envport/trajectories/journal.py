@@ -11,7 +11,7 @@ A journal is a folder of segments, with a lock that its writer holds. A segment 
 | `o` | key of the run, the opened episode as JSON |
 | `s` | key, index, steps, errors, reward or nothing, seconds in the environment, 1 if it has images, the call as JSON |
 | `r` | key, index, the snapshot of the environment in base64 or `-`, the id of the call as JSON |
-| `e` | key, the ended episode as JSON |
+| `e` | key, how the episode ended and what it came to, as JSON |
 """
 
 from __future__ import annotations

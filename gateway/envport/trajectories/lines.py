@@ -25,6 +25,19 @@ __all__ = [
 ]
 
 _WITH_BLOBS = frozenset({"image", "audio"})
+_NOT_RECORDED = {"rewards", "expires_in"}
+# What `outcome_fields` of `rows.py` reads.
+_OF_ITS_END = {
+    "status",
+    "outcome",
+    "steps",
+    "errors",
+    "reward",
+    "score",
+    "environment_seconds",
+    "created_at",
+    "ended_at",
+}
 
 
 def json_line(record: StepRecord) -> bytes:
@@ -65,7 +78,8 @@ def opened_line(key: int, snapshot: EpisodeSnapshot, *, with_tools: bool) -> byt
         "forked_from": snapshot.forked_from,
         "forked_at": snapshot.forked_at,
     }
-    return b'o\t%d\t{"info":%b,%b\n' % (key, _info_of(snapshot), to_json(said)[1:])
+    info = snapshot.info.__pydantic_serializer__.to_json(snapshot.info, exclude=_NOT_RECORDED)
+    return b'o\t%d\t{"info":%b,%b\n' % (key, info, to_json(said)[1:])
 
 
 def call_line(key: int, record: StepRecord, totals: Totals) -> bytes:
@@ -109,7 +123,9 @@ def ended_line(key: int, snapshot: EpisodeSnapshot) -> bytes:
         key: Key of its run.
         snapshot: The episode.
     """
-    return b'e\t%d\t{"info":%b}\n' % (key, _info_of(snapshot))
+    # Its task may be large, and was written when it began.
+    info = snapshot.info.__pydantic_serializer__.to_json(snapshot.info, include=_OF_ITS_END)
+    return b'e\t%d\t{"info":%b}\n' % (key, info)
 
 
 class CallLine(NamedTuple):
@@ -143,7 +159,3 @@ def _has_blobs(observation: Observation) -> bool:
             return True
     return False
 
-
-def _info_of(snapshot: EpisodeSnapshot) -> bytes:
-    """The episode as JSON."""
-    return snapshot.info.__pydantic_serializer__.to_json(snapshot.info, exclude={"rewards", "expires_in"})
