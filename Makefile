@@ -18,7 +18,7 @@ PYTHON_NEWER ?= python3.13
 # time are missed.
 AT_ONCE ?= 7
 # Each is a part of its own: most import for seconds of CPU time what others do not need, one waits for Ray's nodes and
-# gateways to start, one counts the processes that it has started.
+# gateways to start, one counts the processes that it has started. The first takes longest.
 BESIDE := tests/bridges tests/evaluation tests/cluster tests/envs tests/runtimes tests/bench tests/web
 
 .DEFAULT_GOAL := help

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -20,6 +21,8 @@ def test_of_{}():
         file.write("run\\n")
     assert runs.read_text() != "run\\n"
 """
+# How nice it is, compared with who runs the parts.
+YIELDS = "import os\n\ndef test_of_{{}}():\n    assert os.nice(0) == {}\n"
 BROKEN = "import a_module_that_there_is_not\n"
 
 
@@ -44,7 +47,8 @@ def test_all_parts_run_and_are_told_of(
     first: str, second: str, at_once: str, code: int, alone: list[str], folder: Path, capfd: pytest.CaptureFixture[str]
 ):
     (folder / "test_first.py").write_text(first.format("many"))
-    for beside, test in (("waits", second.format("one")), ("counts", PASSES.format("another"))):
+    yields = YIELDS.format(os.nice(0) + 3)
+    for beside, test in (("waits", second.format("one")), ("counts", yields.format("another"))):
         (folder / beside).mkdir()
         (folder / beside / f"test_{beside}.py").write_text(test)
     assert parts.main(["--at-once", at_once, "--beside", "waits", "counts"]) == code

@@ -25,6 +25,8 @@ from patience import factor
 OTHERS = "the others"
 # With more, the change is at fault and not the machine.
 MOST_RUN_AGAIN = 3
+# With much more, a part that yields would miss its limits of time.
+_NICENESS = 3
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,14 @@ class Part:
         words: Arguments for pytest.
         processes: How many processes it takes.
         slow: The time limit of each test, if it runs those that are marked slow; `None` if it runs the others.
+        yields: Whether parts that take longer come first at the cores.
     """
 
     name: str
     words: Sequence[str]
     processes: int
     slow: float | None
+    yields: bool = False
 
     def run(self) -> Result:
         """Run it. What it prints is kept, so that it does not get between the lines of another one."""
@@ -49,7 +53,8 @@ class Part:
         with tempfile.TemporaryDirectory() as folder:
             report, cache = Path(folder, "report.xml"), Path(folder, "cache")
             chosen = ["-m", "slow", "-o", f"timeout={self.slow}"] if self.slow is not None else ["-m", "not slow"]
-            command = [sys.executable, "-m", "pytest", *chosen, f"--junit-xml={report}", *self.words]
+            command = ["nice", "-n", str(_NICENESS)] if self.yields else []
+            command += [sys.executable, "-m", "pytest", *chosen, f"--junit-xml={report}", *self.words]
             command += ["-o", f"cache_dir={cache}"]
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
             told = _told(report) if report.exists() else "it did not finish"
@@ -156,7 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--beside",
         nargs="+",
         default=[],
-        help="what has a process of its own, or two: PATH:2; in the order in which they begin after the others",
+        help="what has a process of its own, or two: PATH:2; in the order in which they begin after the others. All "
+        "but the first yield to that and to the others, which take longest",
     )
     parser.add_argument(
         "--slow",
@@ -172,7 +178,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Otherwise each of hundreds of processes would compile what it imports.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A file's fixtures are made once in each process that runs tests of it.
-    parts = [Part(path, [path, *_shared_by(number, "loadfile")], number, chosen.slow) for path, number in beside]
+    parts = [
+        Part(path, [path, *_shared_by(number, "loadfile")], number, chosen.slow, yields=index > 0)
+        for index, (path, number) in enumerate(beside)
+    ]
     ignored = [f"--ignore={path}" for path, _ in beside]
     # It has the most tests.
     others = [*chosen.paths, *_shared_by(chosen.workers, "worksteal"), *ignored]
