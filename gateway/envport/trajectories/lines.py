@@ -158,4 +158,3 @@ def _has_blobs(observation: Observation) -> bool:
         if block["type"] in _WITH_BLOBS:
             return True
     return False
-
