@@ -14,6 +14,9 @@ from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
 from patience import factor, patient
 
+# What is imported stays to the end, so that a garbage collection meanwhile finds nothing.
+gc.disable()
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what it runs in the background; the programs under test would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,10 +41,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    # What has been imported stays to the end. To look through all of it takes half a second of CPU time, and a check of
-    # an environment collects garbage twice.
-    gc.collect()
+    # To look through all that has been imported takes half a second of CPU time, and a check of an environment collects
+    # garbage twice.
     gc.freeze()
+    gc.enable()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    # The same holds for what a file's tests have imported: TRL's trainer collects garbage at the end of each training.
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_sessionfinish() -> None:
