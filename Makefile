@@ -19,7 +19,7 @@ PYTHON_NEWER ?= python3.13
 AT_ONCE ?= 7
 # Each is a part of its own: most import for seconds of CPU time what others do not need, one waits for Ray's nodes and
 # gateways to start, one counts the processes that it has started. The first takes longest.
-BESIDE := tests/bridges tests/gateway tests/evaluation tests/cluster tests/envs tests/runtimes tests/bench tests/web
+BESIDE := tests/bridges tests/gateway tests/evaluation tests/cluster tests/envs tests/runtimes tests/bench tests/core tests/web
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-slow test-trl test-vllm catalogue docs picture page-picture page-latency mutants lint format bench dist clean

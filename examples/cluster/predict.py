@@ -187,7 +187,9 @@ class Playing:
         )
 
     async def end(self) -> None:
-        await asyncio.gather(*(caller.end() for caller in (*self._first, *self._callers)))
+        callers = (*self._first, *self._callers)
+        await asyncio.gather(*(caller.end() for caller in callers))
+        await asyncio.gather(*(caller.hang_up() for caller in callers))
 
     @staticmethod
     async def _each(callers: Sequence[LoadCaller], calls: int, *, begin: bool = True) -> None:

@@ -19,7 +19,7 @@ def test_the_bench_prints_its_figures():
     )
     figures = {figure["what"]: figure for figure in map(json.loads, done.stdout.splitlines())}
     print(done.stdout)
-    assert len(figures) == 9
+    assert len(figures) == 11
     assert [it["target"] for what, it in figures.items() if "calls per second" in what] == [0.85, 0.85]
     assert all(figure["value"] > 0 for figure in figures.values())
     # The target is for a hundred times as many.

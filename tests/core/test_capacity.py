@@ -22,6 +22,7 @@ from envport.bench.capacity import (
     Plan,
     ProcessCosts,
     RoleCosts,
+    StoreCosts,
     plan_for,
     predict,
 )
@@ -30,7 +31,9 @@ from envport.errors import ConfigurationError
 
 # Round figures: a call over HTTP takes 200 µs in a gateway, and 800 more where it asks a host.
 COSTS = Costs(
-    GatewayCosts({"channel": 100, "http": 200, "sessions": 300}, 1_000, 80, 10, 50),
+    GatewayCosts(
+        {"channel": 100, "http": 200, "sessions": 300}, {"channel": 1_000, "http": 2_000, "sessions": 2_000}, 80, 10, 50
+    ),
     ProcessCosts(gateway_us=100, episode_us=100, open_ms=5, episode_mb=3),
     ClusterCosts(
         call_us=RoleCosts(gateway=1_000, host=900, episode=100, ray=0),
@@ -45,6 +48,7 @@ COSTS = Costs(
         processes=1,
         opens_per_second=80,
     ),
+    StoreCosts(call_us=30, episode_us=200, process_mb=60),
 )
 MACHINE = MachineSize(cores=16, memory_gb=64, busy=0.5, descriptors=20_200, processes=32_768, ports=28_232)
 app = typer.Typer()
@@ -66,15 +70,17 @@ def test_inline_the_event_loop_of_a_gateway_is_met_first():
     assert found.first.resource == "event loop of a gateway"
     assert found.first.episodes == 2_500
     assert found.gateways.count == 40
-    # 16 cores, half of the time: 8,000,000 µs.
-    assert ceilings(found)["cores of a machine"] == 40_000
-    assert found.hosts.count == 3
-    assert found.cores == pytest.approx(20)
-    # 10 KB each; 80 MB, 512 MB of recordings and 10,000 ended episodes in each of 40 gateways.
-    assert found.memory_gb == pytest.approx(1.0 + 40 * (0.080 + 0.512 + 0.100))
+    # To record it, 30 µs and a tenth of 200 µs. 16 cores, half of the time: 8,000,000 µs.
+    assert ceilings(found)["process that fills the database"] == 10_000
+    assert ceilings(found)["cores of a machine"] == 32_000
+    assert found.hosts.count == 4
+    assert found.cores == pytest.approx(25)
+    # 10 KB each; 80 MB, the process that fills the database and 10,000 ended episodes in each of 40 gateways.
+    assert found.memory_gb == pytest.approx(1.0 + 40 * (0.080 + 0.060 + 0.100))
     assert (found.client_sockets, found.inner_sockets, found.processes) == (40, 0, 0)
     assert found.demand.calls_per_second == 100_000
     assert found.demand.opens_per_second == 10_000
+    assert found.demand.writes_per_second == 120_000
 
 
 def test_an_inline_environment_s_own_time_is_the_event_loop_s():
@@ -82,7 +88,7 @@ def test_an_inline_environment_s_own_time_is_the_event_loop_s():
     beside = plan(1_000, environment_ms=0.3, runtime="process")
     loop, cores = 100 + 100 + 200, 100 + 300 + 500
     assert ceilings(beside)["event loop of a gateway"] == 500_000 // loop
-    assert ceilings(beside)["cores of a machine"] == 8_000_000 // (loop + cores)
+    assert ceilings(beside)["cores of a machine"] == 8_000_000 // (loop + cores + 50)
 
 
 def test_over_http_each_episode_has_a_connection():
@@ -92,7 +98,7 @@ def test_over_http_each_episode_has_a_connection():
     assert plan(1_000, surface="http").client_sockets == 1_000
     # 50 KB with the session and 20 KB of the connection.
     sessions = plan(1_000, surface="sessions", think_seconds=1_000.0)
-    assert sessions.memory_gb == pytest.approx(0.070 + 0.692)
+    assert sessions.memory_gb == pytest.approx(0.070 + 0.240)
 
 
 def test_processes_need_memory_files_and_forks():
@@ -102,8 +108,8 @@ def test_processes_need_memory_files_and_forks():
     assert found.gateways.bottleneck.resource == "open files of a gateway"
     # A zygote forks 100 a second in half of its time; an episode is opened every 1,000 s.
     assert at["forks of a zygote"] == 100_000
-    # 3 MB each, and the ten-thousandth part of a gateway's 692 MB.
-    assert at["memory of a machine"] == int(64_000 / (3 + 0.0692))
+    # 3 MB each, and the ten-thousandth part of a gateway's 240 MB.
+    assert at["memory of a machine"] == int(64_000 / (3 + 0.0240))
     assert found.hosts.bottleneck.resource == "memory of a machine"
     assert (found.gateways.count, found.hosts.count, found.processes) == (100, 48, 1_000_000)
     tight = plan_for(
@@ -121,8 +127,8 @@ def test_in_a_cluster_the_event_loops_and_the_reports_of_load_count():
     assert (gateways, hosts) == (3, 3)
     assert found.asks_per_second == found.inner_sockets == 9
     assert found.gateway_machines == 1
-    assert found.cores == pytest.approx(1.2 + 1.09 + 0.6 + 9 * 1_700 / 1e6)
-    base = 88 + 400 + 612
+    assert found.cores == pytest.approx(1.2 + 1.09 + 0.6 + 0.05 + 9 * 1_700 / 1e6)
+    base = 88 + 400 + 160
     assert found.memory_gb == pytest.approx((1_000 * 2.52 + 3 * base + 3 * 100) / 1e3)
 
 
@@ -159,7 +165,8 @@ def test_the_command_prints_a_column_for_each_number(runtime: str):
     assert shown.exit_code == 0, shown.output
     for words in ("1,000 episodes", "100,000 episodes", "1,000,000 episodes", "gateways", "memory, GB", "met first"):
         assert words in shown.stdout
-    assert "database writes a second" in shown.stdout
+    # 10,000 calls, and twice 500 episodes; the command shortens nothing.
+    assert re.search(r"database writes a second +110 +11,000 +110,000", shown.stdout)
 
 
 def test_the_command_reads_one_s_own_measurements(tmp_path: Path):
@@ -175,20 +182,29 @@ def test_the_command_reads_one_s_own_measurements(tmp_path: Path):
         {"target": "channel", "callers": 64, "cpu_us": 9},
     ]
     report = tmp_path / "bench.json"
-    for opens in (
-        {"cpu_us": 1_000},
-        [{"target": "channel", "cpu_us": 9}, {"target": "episode-modern", "cpu_us": 1_000}],
-    ):
-        report.write_text(json.dumps({"rows": rows, "opens": opens, "held": held}))
-        words = ["--bench", str(report), "--episodes", "100000", "--think", "1", "--calls", "10", "--json"]
-        shown = CliRunner().invoke(app, words)
-        assert shown.exit_code == 0, shown.output
-        (found,) = json.loads(shown.stdout)
-        assert found["gateways"]["count"] == 40
-        assert found["first"]["resource"] == "event loop of a gateway"
+    opens = [{"target": "channel", "cpu_us": 1_000}, {"target": "episode-modern", "cpu_us": 2_000}]
+    report.write_text(json.dumps({"rows": rows, "opens": opens, "held": held}))
+    filling = "CPU of the process that fills the database, for"
+    figures = {
+        f"{filling} a call": 30,
+        f"{filling} the beginning and the end of an episode": 200,
+        "memory of the process that fills the database (USS)": 60,
+    }
+    recording = tmp_path / "recording.jsonl"
+    recording.write_text("\n".join(json.dumps({"what": what, "value": value}) for what, value in figures.items()))
+    words = ["--bench", str(report), "--recording", str(recording), "--episodes", "100000", "--think", "1"]
+    shown = CliRunner().invoke(app, [*words, "--calls", "10", "--json"])
+    assert shown.exit_code == 0, shown.output
+    (found,) = json.loads(shown.stdout)
+    assert found["gateways"]["count"] == 40
+    assert found["first"]["resource"] == "event loop of a gateway"
+    assert found["cores"] == pytest.approx(25)
 
 
-@pytest.mark.parametrize(("option", "content"), [("--bench", "{}"), ("--runtimes", '{"what": 1}'), ("--cluster", "[]")])
+@pytest.mark.parametrize(
+    ("option", "content"),
+    [("--bench", "{}"), ("--runtimes", '{"what": 1}'), ("--cluster", "[]"), ("--recording", "{}")],
+)
 def test_a_file_that_is_no_measurement_is_refused(option: str, content: str, tmp_path: Path):
     file = tmp_path / "wrong.json"
     for refused in (file, tmp_path):

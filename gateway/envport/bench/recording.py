@@ -22,8 +22,8 @@ import anyio
 import httpx2
 from sqlalchemy import insert
 
-from envport.bench.jobs import Job, Sample
-from envport.bench.processes import Process, below, cpu_seconds, require_linux
+from envport.bench.jobs import Job, JobKind, Sample
+from envport.bench.processes import Process, below, cpu_seconds, memory_kb, require_linux
 from envport.bench.runtimes import Figure
 from envport.serve_settings import MEMORY
 from envport.trajectories import EpisodeFilter
@@ -31,7 +31,12 @@ from envport.trajectories.database import Database
 from envport.trajectories.database_archive import DatabaseArchive
 from envport.trajectories.schema import episodes, labels, openings
 
-__all__ = ["RecordingPlan", "measure_recording"]
+__all__ = ["FILLING_CALL", "FILLING_EPISODE", "FILLING_MEMORY", "RecordingPlan", "measure_recording"]
+
+FILLING_CALL = "CPU of the process that fills the database, for a call"
+FILLING_EPISODE = "CPU of the process that fills the database, for the beginning and the end of an episode"
+FILLING_MEMORY = "memory of the process that fills the database (USS)"
+"""The figures that capacity planning needs."""
 
 _CALLERS = 64
 _WAYS = {"channel": "rollout channel", "episode-modern": "MCP"}
@@ -45,15 +50,17 @@ class RecordingPlan:
     Attributes:
         calls: Calls of a round, in all 64 episodes together.
         rounds: Rounds with and without a store, one after the other.
+        opens: Episodes that are opened and closed.
         stored: Episodes that are in the store that is looked at.
     """
 
     calls: int = 20_000
     rounds: int = 7
+    opens: int = 10_000
     stored: int = 100_000
 
 
-QUICK = RecordingPlan(calls=128, rounds=1, stored=1_000)
+QUICK = RecordingPlan(calls=128, rounds=1, opens=128, stored=1_000)
 
 
 def measure_recording(plan: RecordingPlan) -> Iterator[Figure]:
@@ -68,23 +75,31 @@ def _calls(plan: RecordingPlan, folder: Path) -> Iterator[Figure]:
     with ExitStack() as stack:
         load = stack.enter_context(Process("envport.bench.load"))
         gateways = {store: _gateway(stack, store) for store in (str(folder), MEMORY)}
+        recorded = gateways[str(folder)]
+        before = _filling(*recorded)
         for target, way in _WAYS.items():
             speed: list[float] = []
             cpu: list[float] = []
             for _ in range(plan.rounds):
                 # A pair in the same moment: other work on the machine then slows both.
-                kept, memory = (_round(load, target, *gateways[store], plan.calls) for store in gateways)
+                kept, memory = (_round(load, "calls", target, *at, plan.calls) for at in gateways.values())
                 speed.append(memory.seconds / kept.seconds)
                 cpu.append(kept.cpu_seconds / memory.cpu_seconds)
             what = f"recorded over not, {_CALLERS} episodes, {way}"
             yield Figure(f"{what}: calls per second", median(speed), "x", 0.85, True)
             yield Figure(f"{what}: CPU of the gateway's process", median(cpu), "x")
-        pid, url = gateways[str(folder)]
-        # Whoever asks for episodes waits until the database has all of them.
-        httpx2.get(f"{url}/episodes?limit=1").raise_for_status()
-        filling = sum(cpu_seconds(child) for child in below(pid))
-        counted = len(_WAYS) * plan.rounds * plan.calls
-        yield Figure("CPU of the process that fills the database, for a call", filling / counted * 1e6, "us")
+        calls = _filling(*recorded)
+        yield Figure(FILLING_CALL, (calls - before) / (len(_WAYS) * plan.rounds * plan.calls) * 1e6, "us")
+        _round(load, "opens", "channel", *recorded, plan.opens)
+        yield Figure(FILLING_EPISODE, (_filling(*recorded) - calls) / plan.opens * 1e6, "us")
+        yield Figure(FILLING_MEMORY, sum(map(memory_kb, below(recorded[0]))) * 1024 / 1e6, "MB")
+
+
+def _filling(pid: int, url: str) -> float:
+    """CPU time so far of the process that fills the database of a gateway, once it has everything."""
+    # Whoever asks for episodes waits for that.
+    httpx2.get(f"{url}/episodes?limit=1").raise_for_status()
+    return sum(cpu_seconds(child) for child in below(pid))
 
 
 def _gateway(stack: ExitStack, store: str) -> tuple[int, str]:
@@ -95,8 +110,8 @@ def _gateway(stack: ExitStack, store: str) -> tuple[int, str]:
     return process.pid, found[0]
 
 
-def _round(load: Process, target: str, pid: int, url: str, calls: int) -> Sample:
-    answer: dict[str, Any] = json.loads(load.ask(json.dumps(asdict(Job("calls", target, url, pid, _CALLERS, calls)))))
+def _round(load: Process, kind: JobKind, target: str, pid: int, url: str, count: int) -> Sample:
+    answer: dict[str, Any] = json.loads(load.ask(json.dumps(asdict(Job(kind, target, url, pid, _CALLERS, count)))))
     if "error" in answer:
         raise RuntimeError(answer["error"])
     return Sample(**answer)

@@ -1,6 +1,6 @@
 """Capacity planning: from the measured costs to the gateways, hosts, memory and sockets for many episodes."""
 
-from envport.bench.capacity.costs import ClusterCosts, Costs, GatewayCosts, ProcessCosts, RoleCosts
+from envport.bench.capacity.costs import ClusterCosts, Costs, GatewayCosts, ProcessCosts, RoleCosts, StoreCosts
 from envport.bench.capacity.demand import EpisodeDemand, MachineSize
 from envport.bench.capacity.plan import Ceiling, Plan, Tier, plan_for
 from envport.bench.capacity.prediction import Prediction, predict
@@ -16,6 +16,7 @@ __all__ = [
     "Prediction",
     "ProcessCosts",
     "RoleCosts",
+    "StoreCosts",
     "Tier",
     "plan_for",
     "predict",

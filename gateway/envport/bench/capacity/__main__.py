@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from envport.bench.capacity.costs import ClusterCosts, Costs, GatewayCosts, ProcessCosts
+from envport.bench.capacity.costs import ClusterCosts, Costs, GatewayCosts, ProcessCosts, StoreCosts
 from envport.bench.capacity.demand import EpisodeDemand, MachineSize
 from envport.bench.capacity.plan import Plan, Tier, plan_for
 from envport.errors import ConfigurationError
@@ -79,6 +79,9 @@ def capacity(
     cluster: Annotated[Path, typer.Option(help="Written by python examples/cluster/predict.py --json.")] = (
         _MEASURED / "cluster.json"
     ),
+    recording: Annotated[Path, typer.Option(help="Printed by python -m envport.bench.recording --json.")] = (
+        _MEASURED / "recording.jsonl"
+    ),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Work out from measured costs what many concurrent episodes need, and what is short first."""
@@ -88,14 +91,19 @@ def capacity(
         for count in episodes or _EPISODES
     )
     try:
-        costs = Costs(GatewayCosts.read(bench), ProcessCosts.read(runtimes), ClusterCosts.read(cluster))
+        costs = Costs(
+            GatewayCosts.read(bench),
+            ProcessCosts.read(runtimes),
+            ClusterCosts.read(cluster),
+            StoreCosts.read(recording),
+        )
         plans = [plan_for(demand, machine, costs) for demand in asked]
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from None
     if as_json:
         print(json.dumps([asdict(plan) | {"first": asdict(plan.first)} for plan in plans], indent=2))
         return
-    own = [file for file in (bench, runtimes, cluster) if file.parent == _MEASURED]
+    own = [file for file in (bench, runtimes, cluster, recording) if file.parent == _MEASURED]
     _show(plans, machine, [file.name for file in own])
 
 
@@ -143,8 +151,7 @@ def _rows(plans: list[Plan]) -> dict[str, list[str]]:
         "sockets between gateways and hosts": each(lambda plan: plan.inner_sockets),
         "processes of episodes": each(lambda plan: plan.processes),
         "reports of load a second": each(lambda plan: plan.asks_per_second),
-        "recordings a second (in memory)": each(lambda plan: plan.demand.calls_per_second),
-        "database writes a second": ["0" for _ in plans],
+        "database writes a second": each(lambda plan: plan.demand.writes_per_second),
         "--max-episodes, at least": each(_places),
         "met first": [plan.first.resource for plan in plans],
         "decides the gateways": [plan.gateways.bottleneck.resource for plan in plans],

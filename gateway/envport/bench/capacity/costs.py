@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from envport.bench.recording import FILLING_CALL, FILLING_EPISODE, FILLING_MEMORY
 from envport.errors import ConfigurationError
 
-__all__ = ["SURFACES", "ClusterCosts", "Costs", "GatewayCosts", "ProcessCosts", "RoleCosts", "Surface"]
+__all__ = ["SURFACES", "ClusterCosts", "Costs", "GatewayCosts", "ProcessCosts", "RoleCosts", "StoreCosts", "Surface"]
 
 Surface = Literal["channel", "http", "sessions"]
 """`channel`: the rollout channel. `http`: MCP at the address of each episode. `sessions`: the same, with a session of
@@ -19,6 +20,8 @@ the older era for each episode."""
 SURFACES: Mapping[Surface, str] = {"channel": "channel", "http": "episode-modern", "sessions": "episode-legacy"}
 """The target of `envport bench` that measures each surface."""
 
+# `envport bench` measures openings in two ways; with a session, an episode is opened over HTTP too.
+_OPENED: Mapping[Surface, str] = {**SURFACES, "sessions": SURFACES["http"]}
 # A loop that is busy half of the time mostly has one call at a time. With 64 at a time, each costs about half of that.
 _CALLERS = 1
 
@@ -29,14 +32,14 @@ class GatewayCosts:
 
     Attributes:
         call_us: CPU time of a call by surface, one at a time, in microseconds.
-        open_us: CPU time of an opening, in microseconds.
+        open_us: CPU time of opening and closing an episode, by surface, in microseconds.
         gateway_mb: Memory of a gateway without episodes, in MB.
         episode_kb: Memory of an open episode, in KB.
         session_kb: Memory of an open episode with a session, in KB.
     """
 
     call_us: Mapping[Surface, float]
-    open_us: float
+    open_us: Mapping[Surface, float]
     gateway_mb: float
     episode_kb: float
     session_kb: float
@@ -51,9 +54,10 @@ class GatewayCosts:
         data = _object(_text(file), file)
         try:
             held = {part["target"]: part for part in data["held"]}
+            opened = {way["target"]: way["cpu_us"] for way in data["opens"]}
             return cls(
                 {surface: _call_us(data["rows"], target) for surface, target in SURFACES.items()},
-                _open_us(data["opens"]),
+                {surface: opened[target] for surface, target in _OPENED.items()},
                 held["episode-modern"]["before_mb"],
                 held["episode-modern"]["each_kb"],
                 held["episode-legacy"]["each_kb"],
@@ -85,9 +89,8 @@ class ProcessCosts:
         Raises:
             ConfigurationError: The file is missing, has other content, or lacks a figure.
         """
-        figures = [_object(line, file) for line in _text(file).splitlines() if line.strip()]
         try:
-            value = {figure["what"]: float(figure["value"]) for figure in figures}
+            value = _figures(file)
             return cls(
                 value["process: CPU of a call in the gateway"] - value["inline: CPU of a call"],
                 value["process: CPU of a call in the episode's process"],
@@ -96,6 +99,36 @@ class ProcessCosts:
             )
         except (KeyError, TypeError) as error:
             raise _incomplete(file, error, "python -m envport.bench.runtimes --json > FILE") from None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCosts:
+    """What the process needs that fills the database (`python -m envport.bench.recording --json`).
+
+    Each gateway or host that runs episodes has one.
+
+    Attributes:
+        call_us: CPU time for a call, in microseconds.
+        episode_us: CPU time for the beginning and the end of an episode, in microseconds.
+        process_mb: Its memory, in MB.
+    """
+
+    call_us: float
+    episode_us: float
+    process_mb: float
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read what the bench of recording printed.
+
+        Raises:
+            ConfigurationError: The file is missing, has other content, or lacks a figure.
+        """
+        try:
+            value = _figures(file)
+            return cls(value[FILLING_CALL], value[FILLING_EPISODE], value[FILLING_MEMORY])
+        except (KeyError, TypeError) as error:
+            raise _incomplete(file, error, "python -m envport.bench.recording --json > FILE") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +206,13 @@ class Costs:
         gateway: Of a gateway and the episodes in it.
         process: Of an episode's own process.
         cluster: Of a Ray cluster.
+        store: Of recording every episode in a database.
     """
 
     gateway: GatewayCosts
     process: ProcessCosts
     cluster: ClusterCosts
+    store: StoreCosts
 
 
 def _call_us(rows: list[dict[str, Any]], target: str) -> float:
@@ -187,12 +222,10 @@ def _call_us(rows: list[dict[str, Any]], target: str) -> float:
     return by_callers[_CALLERS]
 
 
-def _open_us(opens: dict[str, Any] | list[dict[str, Any]]) -> float:
-    # A report has the openings of one way, or those of each way.
-    if not isinstance(opens, list):
-        return opens["cpu_us"]
-    by_target = {way["target"]: way["cpu_us"] for way in opens}
-    return by_target[SURFACES["http"]]
+def _figures(file: Path) -> dict[str, float]:
+    """The values of a bench that prints a figure on each line, by name."""
+    figures = [_object(line, file) for line in _text(file).splitlines() if line.strip()]
+    return {figure["what"]: float(figure["value"]) for figure in figures}
 
 
 def _text(file: Path) -> str:

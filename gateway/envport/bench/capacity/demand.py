@@ -45,6 +45,11 @@ class EpisodeDemand:
         """Openings a second."""
         return self.calls_per_second / self.calls
 
+    @property
+    def writes_per_second(self) -> float:
+        """Lines that are recorded a second: one for each call, and the beginning and the end of each episode."""
+        return self.calls_per_second + 2 * self.opens_per_second
+
 
 @dataclass(frozen=True, slots=True)
 class MachineSize:

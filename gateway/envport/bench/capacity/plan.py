@@ -12,8 +12,7 @@ from envport.errors import ConfigurationError
 
 __all__ = ["Ceiling", "Plan", "Tier", "plan_for"]
 
-# Limits of the gateway (`MemoryTrajectories`, `Limits.max_ended`): a process that runs episodes may use that much.
-_RECORDINGS_MB = 512
+# A limit of the gateway (`Limits.max_ended`): a process that runs episodes remembers so many that have ended.
 _ENDED = 10_000
 # Every gateway asks every host for its load once a second, but 50 hosts a second at most (`cluster/table.py`).
 _ASKS_A_SECOND = 50
@@ -66,7 +65,7 @@ class Plan:
         gateways: The gateways, one process each.
         hosts: The machines that run episodes. With `ray`, gateways run on further machines; otherwise, on these.
         gateway_machines: Further machines for the gateways.
-        memory_gb: Memory in all, in GB. Includes the room that recordings and ended episodes may come to use.
+        memory_gb: Memory in all, in GB. Includes the room that ended episodes may come to use.
         cores: CPU seconds a second in all.
         client_sockets: Connections of clients, in all.
         inner_sockets: Connections between gateways and hosts, in all.
@@ -102,7 +101,8 @@ def plan_for(demand: EpisodeDemand, machine: MachineSize, costs: Costs) -> Plan:
 
 
 def _room_mb(costs: Costs) -> float:
-    return _RECORDINGS_MB + _ENDED * costs.gateway.episode_kb / 1e3
+    """Memory of a process that runs episodes, beside that of the process and its open episodes."""
+    return costs.store.process_mb + _ENDED * costs.gateway.episode_kb / 1e3
 
 
 def _connections(demand: EpisodeDemand) -> float:
@@ -135,6 +135,17 @@ class _Load:
         """CPU microseconds a second of one episode."""
         return self.calls * call_us + self.opens * open_us
 
+    def filling_us(self) -> float:
+        """The same in the process that fills the database."""
+        return self.core_us(self.costs.store.call_us, self.costs.store.episode_us)
+
+    def filling(self) -> Ceiling:
+        return Ceiling(
+            "process that fills the database",
+            _per(self.machine.busy * 1e6, self.filling_us()),
+            "Each gateway or host has one: use more of them. The database itself is not in these figures.",
+        )
+
     def ports(self) -> Ceiling:
         return Ceiling(
             "ports of a proxy",
@@ -165,7 +176,7 @@ class _Own(_Load):
             hosts=machines,
             gateway_machines=0,
             memory_gb=(demand.episodes * self._episode_mb() + gateways.count * self._base_mb()) / 1e3,
-            cores=demand.episodes * (self._loop_us() + self._beside_us()) / 1e6,
+            cores=demand.episodes * self._all_us() / 1e6,
             client_sockets=max(gateways.count, round(demand.episodes * _connections(demand))),
             inner_sockets=0,
             processes=round(demand.episodes * costs.cluster.processes) if self._process else 0,
@@ -179,13 +190,17 @@ class _Own(_Load):
     def _loop_us(self) -> float:
         """CPU microseconds a second of one episode in the gateway's event loop."""
         call = self.costs.gateway.call_us[self.demand.surface]
-        opening = self.costs.gateway.open_us
+        opening = self.costs.gateway.open_us[self.demand.surface]
         if not self._process:
             return self.core_us(call + 1e3 * self.demand.environment_ms, opening)
         # A host does the same to open an episode, and is asked for it as for a call.
         cluster = self.costs.cluster
         opening += max(0.0, cluster.open_us.host - cluster.call_us.host)
         return self.core_us(call + self.costs.process.gateway_us, opening)
+
+    def _all_us(self) -> float:
+        """The same in all processes."""
+        return self._loop_us() + self._beside_us() + self.filling_us()
 
     def _beside_us(self) -> float:
         """The same in the processes of episodes and in the zygote."""
@@ -219,6 +234,7 @@ class _Own(_Load):
                 "Raise the hard limit (ulimit -Hn): a gateway takes what it may.",
             ),
             self.ports(),
+            self.filling(),
         ]
         return [*found, self.forks()] if self._process else found
 
@@ -227,7 +243,7 @@ class _Own(_Load):
         found = [
             Ceiling(
                 "cores of a machine",
-                _per(machine.busy * machine.cores * 1e6, self._loop_us() + self._beside_us()),
+                _per(machine.busy * machine.cores * 1e6, self._all_us()),
                 "Take machines with more cores, or more machines.",
             ),
             Ceiling(
@@ -251,7 +267,7 @@ class _Clustered(_Load):
         demand, machine, cluster = self.demand, self.machine, self.costs.cluster
         gateways, hosts = self._tiers()
         room = cluster.host_mb + cluster.ray_mb + _room_mb(self.costs)
-        together = self._gateway_us() + self._host_us() + self._beside_us()
+        together = self._gateway_us() + self._host_us() + self._beside_us() + self.filling_us()
         asks = float(gateways.count * min(hosts.count, _ASKS_A_SECOND))
         memory = demand.episodes * self._episode_mb() + hosts.count * room + gateways.count * cluster.gateway_mb
         memory += demand.episodes * _connections(demand) * cluster.connection_kb / 1e3
@@ -329,7 +345,7 @@ class _Clustered(_Load):
             ),
             Ceiling(
                 "cores of a host",
-                max(0.0, whole) * 1e6 / (self._host_us() + self._beside_us()),
+                max(0.0, whole) * 1e6 / (self._host_us() + self._beside_us() + self.filling_us()),
                 "Take nodes with more cores, or more nodes.",
             ),
             Ceiling(
@@ -348,4 +364,5 @@ class _Clustered(_Load):
                 "Raise kernel.pid_max, and pids.max of a container.",
             ),
             self.forks(),
+            self.filling(),
         ]
