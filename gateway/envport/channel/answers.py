@@ -10,7 +10,7 @@ from starlette.types import Send
 __all__ = ["ChannelAnswers"]
 
 _MOST_BYTES = 2**18
-_LONGEST_SECONDS = 0.0005
+_LONGEST_SECONDS = 0.001
 
 
 class ChannelAnswers:
