@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, cast, get_args, overload
 
@@ -23,6 +24,7 @@ __all__ = [
     "TaskSource",
     "ToolDefinition",
     "ToolHints",
+    "seed_generator",
     "tool",
     "tool_hints",
 ]
@@ -236,7 +238,6 @@ class Environment:
         max_processes: Processes and threads that an episode may have; `None` for 512 in a sandbox, and for no limit
             elsewhere.
         disk_mb: MiB that a sandboxed episode may write to `/tmp` and `/dev/shm` together.
-        rng: Random generator. It is seeded from the episode's seed before each call of `reset`.
         prepared: What `prepare` yielded, from `reset` on. Do not modify it: other episodes have the same.
         secrets: Secrets by name, such as keys of a system that the environment uses: those of its `envport.toml`, and
             those that the episode was opened with. Set before `reset`; `prepare` has those of the file. They are
@@ -268,10 +269,10 @@ class Environment:
     cpu_seconds: float | None = None
     max_processes: int | None = None
     disk_mb: float = 256.0
-    rng: random.Random
     prepared: Any = None
     player_code = cast("PlayerCode", _Undeclared())
     secrets: Mapping[str, str] = MappingProxyType({})
+    _envport_seed: int | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -284,6 +285,14 @@ class Environment:
                 )
         if (cls.snapshot is Environment.snapshot) != (cls.restore is Environment.restore):
             raise InvalidEnvironment(f"{cls.__qualname__} has only one of snapshot() and restore(): it needs both")
+
+    @cached_property
+    def rng(self) -> random.Random:
+        """Random generator, seeded from the episode's seed. It is there from the call of `reset` on."""
+        # Made when it is first used: it takes 2.5 kB, and many environments draw nothing.
+        if self._envport_seed is None:
+            raise AttributeError(f"{type(self).__qualname__}.rng is there from the call of reset() on")
+        return random.Random(self._envport_seed)
 
     def reset(self, *, seed: int, task: Task | None) -> Any:
         """Start the episode and return the first observation. May be async.
@@ -420,3 +429,15 @@ class Environment:
             name can be called.
         """
         return None
+
+
+def seed_generator(environment: Environment, seed: int) -> None:
+    """Seed the `rng` of an environment, before its `reset` is called.
+
+    Args:
+        environment: The environment.
+        seed: The episode's seed.
+    """
+    own = vars(environment)
+    own.pop("rng", None)
+    own["_envport_seed"] = seed

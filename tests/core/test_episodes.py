@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import sys
 import weakref
 from collections.abc import AsyncIterator
@@ -963,3 +964,36 @@ async def test_a_drain_ends_what_is_left_at_its_limit_without_cutting_calls_shor
         assert len(results) == 1
         await anyio.wait_all_tasks_blocked()
         assert table.live == 0
+
+
+class Draws(Environment):
+    """Draws a number in a tool, and none before."""
+
+    def reset(self, *, seed: int, task: Task | None) -> str:
+        return "ready"
+
+    @tool
+    def draw(self) -> str:
+        """Draw a number."""
+        return str(self.rng.randrange(10**9))
+
+    @tool
+    def take_another_generator(self) -> str:
+        """Replace the generator."""
+        self.rng = random.Random("another")
+        return "taken"
+
+
+async def test_the_generator_is_that_of_the_seed_whenever_it_is_used_first():
+    episodes = Episodes({"draws": EnvironmentDefinition("draws", Draws)})
+    for seed in (7, 7, 8):
+        episode = await open_episode(episodes, "draws", seed=seed)
+        expected = random.Random(seed)
+        for _ in range(2):
+            result = await episode.call("draw", {})
+            assert result.observation.text == str(expected.randrange(10**9))
+        await episode.call("take_another_generator", {})
+        result = await episode.call("draw", {})
+        assert result.observation.text == str(random.Random("another").randrange(10**9))
+    with pytest.raises(AttributeError, match=r"Draws\.rng is there from the call of reset\(\) on"):
+        _ = Draws().rng

@@ -36,8 +36,8 @@ async def test_episodes_do_not_mix_and_are_forgotten() -> None:
     for name in "ab":
         await store.begin(name, text_observation(name), unused)
         await store.append(name, record(1, text_observation(name)), Totals())
-    await store.forget("a")
-    await store.forget("never was")
+    store.forget("a")
+    store.forget("never was")
     assert await store.read("a") == (Observation(), [], 0)
     assert (await store.read("b"))[1][0].observation.text == "b"
 
@@ -116,7 +116,7 @@ async def test_the_oldest_episodes_make_room_for_the_latest():
     assert all(kept[episode] + dropped[episode] == 5 for episode in "abc")
     await store.append("a", record(6), Totals())
     assert len((await store.read("a"))[1]) == 1
-    await store.forget("c")
+    store.forget("c")
     for index in range(5):
         await store.append("a", record(index + 7), Totals())
     assert len((await store.read("a"))[1]) == 6

@@ -289,6 +289,19 @@ async def test_an_opening_that_waits_for_room_holds_up_nothing_else():
             assert answers[waiting]["episode_id"] == answers[again]["episode_id"] != handle
 
 
+async def test_an_opening_that_is_sent_twice_and_fails_is_refused_twice():
+    with running(load("counter"), limits=Limits(1, wait_seconds=patient(0.5))) as gateway:
+        async with line(gateway, None) as trainer:
+            handle = await trainer.open("counter")
+            asked = {"environment": "counter", "name": "twice"}
+            sent = {await trainer.send("episodes/open", asked) for _ in range(2)}
+            answers = [await trainer.receive() for _ in range(2)]
+            assert {answer["id"] for answer in answers} == sent
+            assert {answer["error"]["data"]["code"] for answer in answers} == {"at_capacity"}
+            await trainer.ask("episodes/close", {"episode_id": handle})
+            assert (await trainer.ask("episodes/open", asked))["episode_id"] != handle
+
+
 class SlowToBegin(Gate):
     def reset(self, *, seed: int, task: Any) -> str:
         self.wait()

@@ -126,7 +126,7 @@ class ChannelConnection:
         handle = _handle_of(request)
         found = self._idle(request.method, handle)
         if found is not None or self._opens_at_once(request):
-            await self._answers.add(await self._carried_out(request, found), text=text)
+            await self._answers.add(await self._carried_out(request, found, at_once=True), text=text)
             return
         if not self._places.value:
             await self._answers.flush()
@@ -148,8 +148,16 @@ class ChannelConnection:
             if not self._running[handle]:
                 del self._running[handle]
 
-    async def _carried_out(self, request: ChannelRequest, found: Found | None = None) -> bytes:
-        """Carry out a request, whose episode may have been found already, and return the answer."""
+    async def _carried_out(
+        self, request: ChannelRequest, found: Found | None = None, *, at_once: bool = False
+    ) -> bytes:
+        """Carry out a request, whose episode may have been found already, and return the answer.
+
+        Args:
+            request: The request.
+            found: Its episode.
+            at_once: Whether it waits for nothing.
+        """
         try:
             method = _METHODS.get(request.method)
             if method is None:
@@ -160,6 +168,8 @@ class ChannelConnection:
                 raise PermissionDenied("this token plays one episode: it may call and list the tools of that one")
             if method is ChannelConnection.call:
                 return answered(request.id, await self.call(request.params, found))
+            if method is ChannelConnection.open:
+                return answered(request.id, await self.open(request.params, at_once=at_once))
             return answered(request.id, await method(self, request.params))
         except EnvportError as error:
             return refused(request.id, error)
@@ -194,7 +204,7 @@ class ChannelConnection:
     def _episode(self, params: dict[str, Any]) -> Found:
         return self._table.find(_named(params), self._principal.name)
 
-    async def open(self, params: dict[str, Any]) -> bytes:
+    async def open(self, params: dict[str, Any], *, at_once: bool = False) -> bytes:
         """Open an episode: `name`, and the fields of `POST /episodes`, whose `reward_in_meta` is true here."""
         name = params.pop("name", None)
         if type(name) is not str or not 1 <= len(name) <= _LONGEST_NAME:
@@ -202,7 +212,7 @@ class ChannelConnection:
         fields = OpenFields.read({"reward_in_meta": True, **params})
         if fields.mint_token:
             raise InvalidRequest("mint_token: tokens of single episodes are minted by POST /episodes")
-        return _opened(await self._openings.open(name, fields.request(self._principal.name)))
+        return _opened(await self._openings.open(name, fields.request(self._principal.name), at_once=at_once))
 
     async def call(self, params: dict[str, Any], found: Found | None = None) -> bytes:
         """Call a tool: MCP's `name`, `arguments` and `_meta`, which names the episode and may name the call."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from dataclasses import dataclass
-from functools import partial
 
 from pydantic_core import to_json
 
@@ -18,12 +16,49 @@ __all__ = ["NamedOpenings"]
 _REMEMBERED = 10_000
 
 
-@dataclass(frozen=True, slots=True)
 class _Named:
-    """What is remembered of an opening: neither its task and secrets nor what the episode showed first."""
+    """What is remembered of an opening: neither its task and secrets nor what the episode showed first.
 
-    request: bytes
-    handle: asyncio.Future[str]
+    Args:
+        request: Digest of the request.
+
+    Attributes:
+        request: Digest of the request.
+        handle: The handle of the episode, once it is open.
+    """
+
+    __slots__ = ("_opened", "handle", "request")
+
+    def __init__(self, request: bytes):
+        self.request = request
+        self.handle: str | None = None
+        self._opened: asyncio.Future[str] | None = None
+
+    async def opened(self) -> str:
+        """Wait until the episode is open, and return its handle."""
+        if self.handle is not None:
+            return self.handle
+        if self._opened is None:
+            self._opened = asyncio.get_running_loop().create_future()
+        # Several may wait, and one may leave.
+        return await asyncio.shield(self._opened)
+
+    def succeed(self, handle: str) -> None:
+        """Tell those who wait that the episode is open."""
+        self.handle = handle
+        if self._opened is not None:
+            self._opened.set_result(handle)
+
+    def fail(self, error: BaseException) -> None:
+        """Tell those who wait that the episode could not be opened."""
+        if self._opened is None:
+            return
+        if isinstance(error, EnvportError):
+            self._opened.set_exception(error)
+            # Otherwise asyncio logs it, if nobody waits any more.
+            self._opened.exception()
+        else:
+            self._opened.cancel()
 
 
 class NamedOpenings:
@@ -38,7 +73,7 @@ class NamedOpenings:
         self._named: OrderedDict[tuple[str, str], _Named] = OrderedDict()
         self._tasks: set[asyncio.Task[Opening]] = set()
 
-    async def open(self, name: str, request: OpenRequest) -> Opening:
+    async def open(self, name: str, request: OpenRequest, *, at_once: bool = False) -> Opening:
         """Open an episode, or return the one that was opened under this name.
 
         The opening goes on if the caller leaves, so that it can be asked for again. An episode that nobody asks for
@@ -47,6 +82,7 @@ class NamedOpenings:
         Args:
             name: The name, which is the principal's own.
             request: The request.
+            at_once: Whether it waits for nothing, which `at_once` has just told.
 
         Raises:
             InvalidRequest: The name was used for another request.
@@ -58,15 +94,15 @@ class NamedOpenings:
         digest = _digest(request)
         if named is None:
             named = self._begin(key, digest)
-            opening = self._open(request, named.handle)
-            if self._table.opens_at_once(request.environment, request.principal):
+            opening = self._open(request, key, named)
+            if at_once:
                 return await opening
             task = asyncio.get_running_loop().create_task(opening)
             self._tasks.add(task)
             task.add_done_callback(self._done)
         elif named.request != digest:
             raise InvalidRequest(f"The name {name!r} was used for another request: give each opening its own")
-        handle = await asyncio.shield(named.handle)
+        handle = await named.opened()
         return await self._table.opening(self._table.find(handle, request.principal))
 
     async def stop(self) -> None:
@@ -85,38 +121,31 @@ class NamedOpenings:
             principal: Name of the principal.
         """
         if (named := self._named.get((principal, name))) is not None:
-            return named.handle.done()
+            return named.handle is not None
         return self._table.opens_at_once(environment, principal)
 
     def _begin(self, key: tuple[str, str], digest: bytes) -> _Named:
-        named = self._named[key] = _Named(digest, asyncio.get_running_loop().create_future())
+        named = self._named[key] = _Named(digest)
         if len(self._named) > _REMEMBERED:
             self._named.popitem(last=False)
-        named.handle.add_done_callback(partial(self._ended, key, named))
         return named
 
-    async def _open(self, request: OpenRequest, handle: asyncio.Future[str]) -> Opening:
+    async def _open(self, request: OpenRequest, key: tuple[str, str], named: _Named) -> Opening:
         try:
             opening = await self._table.open(request)
-        except EnvportError as error:
-            handle.set_exception(error)
+        except BaseException as error:
+            if self._named.get(key) is named:
+                del self._named[key]
+            named.fail(error)
             raise
-        except BaseException:
-            handle.cancel()
-            raise
-        handle.set_result(opening.handle)
+        named.succeed(opening.handle)
         return opening
 
     def _done(self, task: asyncio.Task[Opening]) -> None:
         self._tasks.discard(task)
-        # Whoever asked reads it from the handle; asyncio would log an error that nobody has read from the task.
+        # Whoever asked is told by the name; asyncio would log an error that nobody has read from the task.
         if not task.cancelled():
             task.exception()
-
-    def _ended(self, key: tuple[str, str], named: _Named, handle: asyncio.Future[str]) -> None:
-        failed = handle.cancelled() or handle.exception() is not None
-        if failed and self._named.get(key) is named:
-            del self._named[key]
 
 
 def _digest(request: OpenRequest) -> bytes:

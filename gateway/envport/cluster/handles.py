@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hmac
 import re
-import secrets
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from hashlib import sha256
 
+from envport.entropy import random_token
 from envport.errors import UnknownEpisode
 
 __all__ = ["Handles", "Route"]
@@ -51,7 +51,7 @@ class Handles:
 
     def make(self, route: Route, principal: str) -> str:
         """A new handle."""
-        random = secrets.token_urlsafe(24)
+        random = random_token(24)
         body = f"ep_{route.host}.{route.life}.{route.environment:x}.{route.created_at:x}.{random}"
         return f"{body}.{self._sign(body, principal)}"
 

@@ -8,7 +8,6 @@ import random
 import secrets
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from heapq import nlargest
 from typing import Any
 
@@ -143,7 +142,7 @@ class ClusterTable:
         hosts = self._by_room()
         for host in hosts:
             try:
-                return _opening(spec, await self._open_at(host, replace(request, wait=False)))
+                return _opening(spec, await self._open_at(host, request._replace(wait=False)))
             except (AtCapacity, HostLost):
                 continue
         for host in hosts[:1]:

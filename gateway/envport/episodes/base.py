@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from envport.definition import EnvironmentDefinition
 from envport.episodes.limits import Limits
@@ -13,14 +12,14 @@ from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
 from envport.episodes.requests import OpenRequest
 from envport.runtimes import ProgressSink
+from envport.telemetry.subject import NO_LABELS
 from envport.tools.toolset import Toolset
 from envport.types import Choice, EpisodeInfo, LegalCall, Observation, Task, Trajectory
 
 __all__ = ["EpisodeTable", "Found", "Opening"]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """An episode that a principal may play.
 
     Attributes:
@@ -33,11 +32,10 @@ class Found:
     handle: str
     principal: str
     spec: EnvironmentDefinition
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    labels: Mapping[str, str] = NO_LABELS
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(NamedTuple):
     """What the caller gets when an episode begins.
 
     Attributes:

@@ -149,7 +149,7 @@ class Turn:
         self._queued = 0
         # The call that has the turn: its tool, its id and its caller.
         self._running: tuple[str, str | None, _Caller | None] | None = None
-        self._waiting: set[anyio.CancelScope] = set()
+        self._waiting: list[anyio.CancelScope] = []
 
     @property
     def waiting(self) -> int:
@@ -163,7 +163,7 @@ class Turn:
         return not (self._lock.locked() or self._queued)
 
     async def __aenter__(self) -> None:
-        await self._acquire()
+        await (self._lock.acquire() if self.free else self._acquire())
 
     async def _acquire(self) -> None:
         self._queued += 1
@@ -210,14 +210,14 @@ class Turn:
             await self._acquire()
             return
         with anyio.CancelScope() as scope:
-            self._waiting.add(scope)
+            self._waiting.append(scope)
             if running is not None and running[2] is not None and running[2].left:
                 self._limit(scope)
             try:
                 await self._acquire()
                 return
             finally:
-                self._waiting.discard(scope)
+                self._waiting.remove(scope)
         raise EpisodeBusy(
             f"An earlier call of this episode{f', of {running[0]!r},' if running is not None else ''} is still "
             "running, although its caller has left. This call was not played: send it again in a while."

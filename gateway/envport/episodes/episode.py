@@ -32,7 +32,7 @@ from envport.errors import (
 )
 from envport.runtimes import ProgressSink, Runtime
 from envport.telemetry.subject import EpisodeSubject, episode_at_hand
-from envport.trajectories import EpisodeSnapshot
+from envport.trajectories import EpisodeSnapshot, EpisodeState
 from envport.types import EpisodeInfo, FaultOwner, LegalCall, Observation, Outcome, Reason, Status, Trajectory
 
 __all__ = ["Episode"]
@@ -40,6 +40,7 @@ __all__ = ["Episode"]
 # A client that gets the last answer usually opens its next episode at once. After this short wait, the place of the
 # ended episode is usually free again.
 _CLOSE_GRACE = 0.02
+_CLOSED = Outcome(status="closed", reason="closed", message="It was closed by its owner.")
 
 
 class Episode:
@@ -79,7 +80,8 @@ class Episode:
         self.subject = EpisodeSubject(spec.name, handle, request.principal, request.labels)
         self._life = Lifecycle(context.clock, partial(context.ended, self.subject), scored=spec.scored)
         # The request has the secrets that the environment is served with, too.
-        self.provenance = origin_of(spec, with_secrets=dict(request.secrets) != dict(spec.secrets))
+        with_secrets = bool(request.secrets) and dict(request.secrets) != dict(spec.secrets)
+        self.provenance = origin_of(spec, with_secrets=with_secrets)
         self._resumes = context.trajectories.resumes and why_not_resumed(spec, self.provenance) is None
         self._run = EpisodeRun(spec, self.subject, self._life, start, context, resumes=self._resumes)
         self.last_used = context.clock.monotonic()
@@ -296,7 +298,7 @@ class Episode:
 
     def end_by_owner(self) -> None:
         """End the episode as closed. `free` frees what it holds."""
-        self.end("closed", "closed", "It was closed by its owner.")
+        self._life.end_as(_CLOSED)
 
     def check_time(self) -> bool:
         """Truncate the episode if its time is over, and return whether it was. A running call continues."""
@@ -317,9 +319,9 @@ class Episode:
 
     def info(self) -> EpisodeInfo:
         """The state of the episode, for the control plane."""
-        record, start = self._record, self.start.known(self.spec)
+        record, life, start = self._run.record, self._life, self.start.known(self.spec)
         expires_in = None
-        if self.status not in GONE:
+        if life.status not in GONE:
             idle = self._clock.monotonic() - self.last_used
             expires_in = max(0.0, self._context.limits.idle_seconds - idle)
         return EpisodeInfo(
@@ -329,15 +331,15 @@ class Episode:
             task=start.task,
             task_index=start.task_index,
             seed=start.seed,
-            status=self.status,
-            outcome=self.outcome,
+            status=life.status,
+            outcome=life.outcome,
             steps=record.steps,
             errors=record.errors,
             reward=self.reward,
-            rewards=list(record.rewards),
+            rewards=record.rewards,
             score=record.score,
             created_at=self.created_at,
-            ended_at=self._life.ended_at,
+            ended_at=life.ended_at,
             expires_in=expires_in,
             environment_seconds=record.environment_seconds,
             resets=self._resets,
@@ -345,15 +347,40 @@ class Episode:
             labels=dict(self.subject.labels),
         )
 
+    def state(self) -> EpisodeState:
+        """How far it has come, or how it ended, for the trajectory store."""
+        record, life = self._record, self._life
+        return EpisodeState(
+            life.status,
+            life.outcome,
+            record.steps,
+            record.errors,
+            self.reward,
+            record.score,
+            record.environment_seconds,
+            self.created_at,
+            life.ended_at,
+        )
+
     def snapshot(self) -> EpisodeSnapshot:
         """The episode as it is now, for the trajectory store."""
+        start = self.start.known(self.spec)
         return EpisodeSnapshot(
-            info=self.info(),
+            state=self.state(),
+            episode_id=self.handle,
+            environment=self.spec.name,
+            split=start.split,
+            task=start.task,
+            task_index=start.task_index,
+            seed=start.seed,
+            resets=self._resets,
+            labels=dict(self.subject.labels),
+            fingerprint=start.tools.fingerprint,
             principal=self.principal,
             environment_version=self.spec.cls.version,
-            prompt=self.prompt,
+            prompt=self.spec.prompt(start.task),
             first_observation=self.first_observation,
-            tools=self.start.tools.listing,
+            tools=start.tools.listing,
             reward_in_meta=self._reward_in_meta,
             origin=self.provenance,
             forked_from=self._forked[0],
@@ -375,9 +402,8 @@ class Episode:
     @property
     def reward(self) -> float | None:
         """The episode's reward so far; `None` if there is none, and if the episode is lost."""
-        if self.outcome is not None and self.outcome.lost:
-            return None
-        return self._record.reward
+        outcome = self._life.outcome
+        return None if outcome is not None and outcome.lost else self._run.record.reward
 
     def _given(self, tool: str, arguments: Mapping[str, Any], call_id: str | None) -> CallResult:
         """The answer to a call that is not played: the one that was given before, or that the episode is over."""
@@ -481,13 +507,12 @@ class Episode:
         self._context.released(self.subject)
 
     async def _release_environment(self) -> None:
-        await self._run.close(partial(self._trajectory, self._life.ending))
+        ending = self._life.ending
+        await self._run.close(partial(self._trajectory, ending) if ending is not None else None)
 
-    async def _trajectory(self, ending: Outcome | None) -> Trajectory:
+    async def _trajectory(self, ending: Outcome) -> Trajectory:
         """The trajectory, with the end that the episode is to have."""
         trajectory = await self.trajectory()
-        if ending is None:
-            return trajectory
         episode = trajectory.episode.model_copy(update={"status": ending.status, "outcome": ending})
         return trajectory.model_copy(update={"episode": episode})
 

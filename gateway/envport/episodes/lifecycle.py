@@ -38,7 +38,7 @@ class Lifecycle:
         self.outcome: Outcome | None = None
         self.ending: Outcome | None = None
         self.ended_at: float | None = None
-        self._decided = asyncio.Event()
+        self._decided: asyncio.Event | None = None
         self._gone: Status | None = None
 
     @property
@@ -62,7 +62,11 @@ class Lifecycle:
 
         If its final state is to be scored, it gets the outcome after that.
         """
-        self._end(Outcome(status=status, reason=reason, message=message, fault=fault), to_score=self._scored)
+        self.end_as(Outcome(status=status, reason=reason, message=message, fault=fault))
+
+    def end_as(self, outcome: Outcome) -> None:
+        """The same as `end`, with the outcome as a whole."""
+        self._end(outcome, to_score=self._scored)
 
     def break_off(self, outcome: Outcome) -> None:
         """Give the episode the outcome of a fault, unless it has one already. Its final state is not scored."""
@@ -97,14 +101,16 @@ class Lifecycle:
     async def decided(self) -> None:
         """Wait for the score, if the final state is being scored."""
         if self.ending is not None:
+            self._decided = self._decided or asyncio.Event()
             await self._decided.wait()
 
     def give_up(self) -> None:
         """Let go of whoever waits for the score: it will not come."""
-        self._decided.set()
+        if self._decided is not None:
+            self._decided.set()
 
     def _settle(self, outcome: Outcome) -> None:
         self.outcome = outcome
         self.ended_at = self._clock.time()
-        self._decided.set()
+        self.give_up()
         self._ended(outcome)

@@ -56,7 +56,6 @@ class PlayRecord:
         steps: Tool calls that reached the environment.
         errors: Tool calls that were refused, or that the environment answered with a `ToolError`.
         environment_seconds: Time spent inside the environment.
-        rewards: The rewards of the latest steps, one for each step, and the score of the final state as the last.
         score: The score of the final state.
         last: The answer to the latest call.
     """
@@ -68,12 +67,17 @@ class PlayRecord:
         self.steps = 0
         self.errors = 0
         self.environment_seconds = 0.0
-        self.rewards: deque[float | None] = deque(maxlen=_KEPT_REWARDS)
+        self._rewards: deque[float | None] | None = None
         self.score: float | None = None
         self.last = LastAnswer()
         self._records = 0
         self._reward_sum = 0.0
         self._last_reward: float | None = None
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """The rewards of the latest steps, one for each step, and the score of the final state as the last."""
+        return list(self._rewards or ())
 
     @property
     def at_once(self) -> bool:
@@ -153,7 +157,10 @@ class PlayRecord:
             self._add(score)
 
     def _add(self, reward: float | None) -> None:
-        self.rewards.append(reward)
+        if self._rewards is None:
+            # Not before: an empty one takes 600 bytes.
+            self._rewards = deque(maxlen=_KEPT_REWARDS)
+        self._rewards.append(reward)
         if reward is not None:
             self._reward_sum += reward
             self._last_reward = reward

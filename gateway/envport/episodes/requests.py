@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
-import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from random import Random
 from types import NoneType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
 from pydantic import ValidationError
 
 from envport.definition import EnvironmentDefinition
+from envport.entropy import random_bits
 from envport.errors import EpisodeFailed, InvalidEnvironment, InvalidRequest, UpstreamLost
 from envport.tools.toolset import Toolset
 from envport.types import Choice, Task
@@ -35,13 +34,14 @@ MAX_LABEL = 128
 _MAX_SECRETS = 32
 _MAX_SECRET = 16_384
 _LARGEST_SEED = 2**63 - 1
+_ANY = Choice()
+_NONE: Mapping[str, str] = {}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 # Thousands of ended episodes are remembered, and a request may bring a task of megabytes.
 _KEPT_TASK_BYTES = 16 * 2**10
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRequest:
+class OpenRequest(NamedTuple):
     """A request to open an episode.
 
     Attributes:
@@ -56,11 +56,16 @@ class OpenRequest:
 
     environment: str
     principal: str
-    choice: Choice = field(default_factory=Choice)
+    choice: Choice = _ANY
     reward_in_meta: bool = False
     wait: bool = True
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    labels: Mapping[str, str] = _NONE
+    secrets: Mapping[str, str] = _NONE
+
+    def __repr__(self) -> str:
+        """Everything but the secrets."""
+        shown = (f"{name}={getattr(self, name)!r}" for name in self._fields if name != "secrets")
+        return f"OpenRequest({', '.join(shown)})"
 
     def checked(self, spec: EnvironmentDefinition) -> OpenRequest:
         """The request with the environment's own secrets, after a check of its labels and secrets.
@@ -68,16 +73,17 @@ class OpenRequest:
         Raises:
             InvalidRequest: A label or secret is malformed, or there are too many. The message contains no secret.
         """
+        if not (self.labels or self.secrets or spec.secrets):
+            return self
         _check_names("label", self.labels, MAX_LABELS, MAX_LABEL)
         _check_names("secret", self.secrets, _MAX_SECRETS, _MAX_SECRET)
         for name, value in self.labels.items():
             if not value.isprintable():
                 raise InvalidRequest(f"label {name!r} is {value!r}; it has to be printable")
-        return replace(self, secrets={**spec.secrets, **self.secrets}) if spec.secrets else self
+        return self._replace(secrets={**spec.secrets, **self.secrets}) if spec.secrets else self
 
 
-@dataclass(frozen=True, slots=True)
-class EpisodeStart:
+class EpisodeStart(NamedTuple):
     """What an episode starts from.
 
     Attributes:
@@ -101,13 +107,13 @@ class EpisodeStart:
         task = self.task
         if task is None or (self.task_index is None and len(task.model_dump_json()) <= _KEPT_TASK_BYTES):
             return self
-        return replace(self, task=Task(id=task.id), shortened=True)
+        return self._replace(task=Task(id=task.id), shortened=True)
 
     def known(self, spec: EnvironmentDefinition) -> EpisodeStart:
         """The same with the whole task, if it came from a split."""
         if not self.shortened or self.split is None or self.task_index is None:
             return self
-        return replace(self, task=spec.task(self.split, self.task_index), shortened=False)
+        return self._replace(task=spec.task(self.split, self.task_index), shortened=False)
 
 
 def _check_names(what: str, given: Mapping[str, str], most: int, longest: int) -> None:
@@ -157,7 +163,7 @@ def resolve(spec: EnvironmentDefinition, choice: Choice) -> EpisodeStart:
         EpisodeFailed: The environment cannot tell the tools of the task.
     """
     split, task = choice.split, choice.task
-    seed = secrets.randbits(31) if choice.seed is None else _checked(choice.seed)
+    seed = random_bits(31) if choice.seed is None else _checked(choice.seed)
     if isinstance(task, Task):
         return _start(spec, seed, split, task)
     if isinstance(task, Mapping):
@@ -213,7 +219,7 @@ def resolve_reset(spec: EnvironmentDefinition, before: EpisodeStart, choice: Cho
                 f"A task of more than {_KEPT_TASK_BYTES // 2**10} KiB is not kept after the end of its episode: give "
                 "the task again"
             )
-        return replace(before, seed=_checked(seed))
+        return before._replace(seed=_checked(seed))
     return resolve(spec, Choice(choice.split or before.split, choice.task, seed))
 
 

@@ -27,14 +27,12 @@ class ResumePoints:
     Args:
         spec: The environment.
         subject: The episode, for logs.
-        wanted: Whether the episode is to go on after a restart.
     """
 
-    def __init__(self, spec: EnvironmentDefinition, subject: EpisodeSubject, *, wanted: bool):
+    def __init__(self, spec: EnvironmentDefinition, subject: EpisodeSubject):
         self._spec = spec
         self._subject = subject
-        self._wanted = wanted
-        self._copied = wanted and spec.has_snapshots
+        self._copied = spec.has_snapshots
         self._next = 0
 
     async def after(self, index: int, worker: Worker, call_id: str | None, *, over: bool = False) -> ResumePoint | None:
@@ -49,8 +47,6 @@ class ResumePoints:
         Raises:
             WorkerLost: The environment's process died, or took too long.
         """
-        if not self._wanted:
-            return None
         snapshot = await self._snapshot(worker) if self._copied and not over and index >= self._next else None
         if snapshot is None:
             return ResumePoint(index, call_id) if call_id is not None else None

@@ -19,7 +19,7 @@ from envport.episodes.readiness import Preparation
 from envport.episodes.requests import EpisodeStart, OpenRequest
 from envport.errors import AtCapacity, EnvportError, Resuming, StoreUnavailable
 from envport.runtimes import Runtime
-from envport.trajectories import EpisodeSnapshot, StoredEpisode
+from envport.trajectories import EpisodeSnapshot, EpisodeState, StoredEpisode
 
 __all__ = ["ResumedEpisodes", "being_resumed"]
 
@@ -169,11 +169,26 @@ class ResumedEpisodes:
         info = stored.info.model_copy(
             update={"status": "failed", "outcome": outcome, "reward": None, "ended_at": self._context.clock.time()}
         )
+        state = EpisodeState.of(info)
         snapshot = EpisodeSnapshot(
-            info, stored.principal, stored.environment_version, stored.prompt, stored.first_observation, []
+            state=state,
+            episode_id=info.episode_id,
+            environment=info.environment,
+            split=info.split,
+            task=info.task,
+            task_index=info.task_index,
+            seed=info.seed,
+            resets=info.resets,
+            labels=info.labels,
+            fingerprint=info.fingerprint,
+            principal=stored.principal,
+            environment_version=stored.environment_version,
+            prompt=stored.prompt,
+            first_observation=stored.first_observation,
+            tools=[],
         )
         logger.warning("episode %s cannot go on: %s", info.episode_id, why)
         try:
-            self._context.trajectories.end(info.episode_id, lambda: snapshot)
+            self._context.trajectories.end(info.episode_id, state, lambda: snapshot)
         except StoreUnavailable as error:
             logger.error("the end of episode %s could not be recorded: %s", info.episode_id, error)

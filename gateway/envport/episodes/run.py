@@ -27,12 +27,15 @@ from envport.errors import (
 )
 from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject
-from envport.telemetry.tracing import annotate
+from envport.telemetry.tracing import annotate, traced
 from envport.tools.content import text_observation, told_of_its_end
 from envport.trajectories import EpisodeSnapshot, ResumePoint
 from envport.types import LegalCall, Observation, StepRecord, Task, Trajectory
 
 __all__ = ["EpisodeRun"]
+
+_NOTHING = Observation()
+_NO_POINT = (None, None)
 
 
 class EpisodeRun:
@@ -64,7 +67,7 @@ class EpisodeRun:
         resumes: bool = False,
     ):
         self.start = start
-        self.first_observation = Observation()
+        self.first_observation = _NOTHING
         self.record = PlayRecord(subject.episode_id, context.trajectories, spec.cls.reward)
         self.scoring = False
         self._spec = spec
@@ -74,7 +77,7 @@ class EpisodeRun:
         self._limits = context.limits
         self._started_at = context.clock.monotonic()
         self._worker: Worker | None = None
-        self._points = ResumePoints(spec, subject, wanted=resumes)
+        self._points = ResumePoints(spec, subject) if resumes else None
 
     @property
     def holds_environment(self) -> bool:
@@ -107,7 +110,8 @@ class EpisodeRun:
             EpisodeFailed: The environment broke; the episode has ended as failed.
         """
         task = self.start.task
-        annotate({"envport.task.split": self.start.split, "envport.task.id": task.id if task is not None else None})
+        if traced():
+            annotate({"envport.task.split": self.start.split, "envport.task.id": task.id if task is not None else None})
         try:
             self._worker = await runtime.open(self._spec, self._limits.bounds(self._spec), on_lost)
             first = await self._worker.reset(seed=self.start.seed, task=task, secrets=secrets)
@@ -126,7 +130,8 @@ class EpisodeRun:
         self.first_observation = _shown_first(task, first)
         self._started_at = self._clock.monotonic()
         try:
-            await self.record.begin(self.first_observation, snapshot, await self._points.after(0, self._worker, None))
+            point = await self._points.after(0, self._worker, None) if self._points is not None else None
+            await self.record.begin(self.first_observation, snapshot, point)
         except WorkerLost as lost:
             raise self._broken(Fault.of(lost), "in snapshot()") from None
         except StoreUnavailable as unavailable:
@@ -161,7 +166,9 @@ class EpisodeRun:
             self._worker = await runtime.open(self._spec, self._limits.bounds(self._spec), on_lost)
             first = await self._worker.reset(seed=self.start.seed, task=task, secrets=secrets)
             last = await play_again(self._spec, self._worker, _shown_first(task, first), past)
-            point = await self._points.after(len(past.steps), self._worker, None, over=past.ended)
+            point = None
+            if self._points is not None:
+                point = await self._points.after(len(past.steps), self._worker, None, over=past.ended)
         except NotPutBack:
             raise
         except (Exception, SystemExit) as error:
@@ -234,7 +241,7 @@ class EpisodeRun:
         except InvalidArguments as refused:
             self.record.errors += 1
             # The state has not changed, so it is not copied again.
-            point = await self._points.after(self.record.calls + 1, self._worker, call_id, over=True)
+            point, _ = await self._point(call_id, over=True) if self._points is not None else _NO_POINT
             await self.record.record(tool, arguments, said(refused), started_at, error=refused.code, point=point)
             raise
         except ToolError as refused:
@@ -245,8 +252,9 @@ class EpisodeRun:
             if fault.owner != "player":
                 seconds = self._clock.monotonic() - began
                 try:
-                    nothing = StepResult(Observation())
-                    await self.record.record(tool, arguments, nothing, started_at, seconds, EpisodeFailed.code)
+                    await self.record.record(
+                        tool, arguments, StepResult(_NOTHING), started_at, seconds, EpisodeFailed.code
+                    )
                 finally:
                     raise self._broken(fault, where) from None
             self.break_off(fault, where)
@@ -255,7 +263,7 @@ class EpisodeRun:
         seconds = self._clock.monotonic() - began
         self.record.count(result.reward, seconds)
         result = self._end_if_over(tool, result)
-        point, lost = await self._point(call_id)
+        point, lost = await self._point(call_id) if self._points is not None else _NO_POINT
         code = error.code if error else None
         await self.record.record(tool, arguments, result, started_at, seconds, code, point)
         if lost is not None:
@@ -271,10 +279,11 @@ class EpisodeRun:
             reward_in_meta=reward_in_meta,
         )
 
-    async def _point(self, call_id: str | None) -> tuple[ResumePoint | None, WorkerLost | None]:
+    async def _point(self, call_id: str | None, *, over: bool = False) -> tuple[ResumePoint | None, WorkerLost | None]:
         """What is recorded to resume the episode after a call; or how its environment was lost meanwhile."""
         assert self._worker is not None
-        index, over = self.record.calls + 1, self._life.status != "running"
+        assert self._points is not None
+        index, over = self.record.calls + 1, over or self._life.status != "running"
         try:
             return await self._points.after(index, self._worker, call_id, over=over), None
         except WorkerLost as lost:
@@ -322,13 +331,13 @@ class EpisodeRun:
         fault.log(self._subject, where)
         self._life.break_off(fault.outcome)
 
-    async def close(self, trajectory: Callable[[], Awaitable[Trajectory]]) -> None:
+    async def close(self, trajectory: Callable[[], Awaitable[Trajectory]] | None) -> None:
         """Score the final state, if that is due, and free the environment.
 
         Args:
-            trajectory: Reads the trajectory.
+            trajectory: Reads the trajectory; `None` if the final state is not to be scored.
         """
-        if self._life.ending is not None:
+        if trajectory is not None:
             await self._score(trajectory)
         worker, self._worker = self._worker, None
         if worker is not None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from heapq import nlargest
 from typing import Any
@@ -17,6 +15,7 @@ import anyio
 
 from envport.clock import Clock, SystemClock
 from envport.definition import EnvironmentDefinition, served
+from envport.entropy import random_token
 from envport.environment import RuntimeKind
 from envport.episodes.admission import Admission
 from envport.episodes.background import Background
@@ -206,7 +205,8 @@ class Episodes:
         spec = self.environment(request.environment)
         request = request.checked(spec)
         self.trajectories.check()
-        start = await reading(spec, partial(resolve, spec, request.choice))
+        choice = request.choice
+        start = await reading(spec, partial(resolve, spec, choice)) if spec.cls.remote_tasks else resolve(spec, choice)
         await self._admission.acquire(request.principal, spec.name, wait=request.wait)
         if not self._versions.is_current(spec):
             # It was replaced while this request waited.
@@ -242,7 +242,7 @@ class Episodes:
         except NotPutBack as why:
             raise EpisodeFailed(f"The copy could not be made: {why}.", "environment", "environment_error") from None
         opening = _opening(copy)
-        return replace(opening, observation=past.steps[-1].observation) if past.steps else opening
+        return opening._replace(observation=past.steps[-1].observation) if past.steps else opening
 
     async def _branch(self, handle: str, principal: str, step: int | None) -> Branch:
         await self._resumed.settled(handle)
@@ -449,7 +449,7 @@ class Episodes:
     def _note_end(self, subject: EpisodeSubject, outcome: Outcome) -> None:
         self._observer.ended(subject.environment, outcome)
         if (episode := self._holding.get(subject.episode_id)) is not None:
-            self.trajectories.end(episode.handle, episode.snapshot)
+            self.trajectories.end(episode.handle, episode.state(), episode.snapshot)
         # Failures are logged elsewhere, with their cause.
         if outcome.status != "failed" and logger.isEnabledFor(logging.INFO):
             logger.info(
@@ -470,7 +470,8 @@ class Episodes:
         self._ended[subject.episode_id] = episode
         while len(self._ended) > self._limits.max_ended:
             self._forget(next(iter(self._ended)))
-        self._release_replaced()
+        if self._versions.replaced:
+            self._release_replaced()
 
     def _release_replaced(self) -> None:
         for spec in self._versions.unused(episode.spec for episode in self._holding.values()):
@@ -479,7 +480,7 @@ class Episodes:
     def _forget(self, handle: str) -> None:
         del self._ended[handle]
         self._unreapable.discard(handle)
-        self._background.start(partial(self.trajectories.forget, handle))
+        self.trajectories.forget(handle)
 
     async def _reap_forever(self) -> None:
         while True:
@@ -529,4 +530,4 @@ def _opening(episode: Episode) -> Opening:
 
 
 def _random_handle(environment: str, principal: str) -> str:
-    return f"ep_{secrets.token_urlsafe(24)}"
+    return f"ep_{random_token(24)}"

@@ -36,14 +36,17 @@ class Versions:
         """Whether new episodes are of this one."""
         return self.current[spec.name] is spec
 
+    @property
+    def replaced(self) -> bool:
+        """Whether any was replaced and may still be played."""
+        return bool(self._waiting)
+
     def unused(self, played: Iterable[EnvironmentDefinition]) -> list[EnvironmentDefinition]:
         """Those that were replaced and that no live episode plays, each once.
 
         Args:
             played: What the live episodes play.
         """
-        if not self._waiting:
-            return []
         live = {id(spec) for spec in played}
         unused = [spec for spec in self._waiting if id(spec) not in live]
         self._waiting = [spec for spec in self._waiting if id(spec) in live]

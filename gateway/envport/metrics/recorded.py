@@ -54,6 +54,7 @@ class EpisodeMetrics:
             ("environment", "status", "reason", "fault"),
             registry=registry,
         )
+        self._ended_series: dict[tuple[str, str, str, str], Counter] = {}
         self._refused = Counter(
             "envport_admission_refusals",
             "Episodes that were refused for want of room, by the limit that was reached.",
@@ -78,7 +79,11 @@ class EpisodeMetrics:
 
     def ended(self, environment: str, outcome: Outcome) -> None:
         """Count the end of an episode."""
-        self._ended.labels(environment, outcome.status, outcome.reason, outcome.fault or "none").inc()
+        key = (environment, outcome.status, outcome.reason, outcome.fault or "none")
+        series = self._ended_series.get(key)
+        if series is None:
+            series = self._ended_series[key] = self._ended.labels(*key)
+        series.inc()
 
     def refused(self, limit: str) -> None:
         """Count a refusal."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 from envport.definition import EnvironmentDefinition
+from envport.environment import seed_generator
 from envport.player_code import PlayerCode
 from envport.runtimes.base import ProgressSink
 from envport.runtimes.snapshots import pack, state_of, unpack
@@ -47,7 +47,7 @@ class Instance:
     def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str]) -> Work:
         """The work that starts the episode; it returns the first observation as the environment gives it."""
         self._tools = self._spec.toolset_for(task).tools
-        self._environment.rng = random.Random(seed)
+        seed_generator(self._environment, seed)
         if secrets:
             self._environment.secrets = secrets
         return partial(self._environment.reset, seed=seed, task=task)

@@ -69,6 +69,10 @@ async def check_player_code(spec: EnvironmentDefinition) -> None:
         raise ConfigurationError(f"environment {spec.name!r} cannot run: {error}") from None
 
 
+def _prepares(spec: EnvironmentDefinition) -> bool:
+    return spec.cls.prepare is not Environment.prepare
+
+
 class _LocalRuntime:
     def __init__(self) -> None:
         self._open: set[_InlineWorker] = set()
@@ -85,8 +89,6 @@ class _LocalRuntime:
 
     async def _value(self, spec: EnvironmentDefinition, bounds: Bounds) -> Any:
         """What the environment has prepared for its episodes."""
-        if spec.cls.prepare is Environment.prepare:
-            return None
         try:
             async with asyncio.timeout(bounds.reset_seconds):
                 return await self._prepared.value(spec)
@@ -131,14 +133,14 @@ class InlineRuntime(_LocalRuntime):
         on_lost: Callable[[WorkerLost], None] | None = None,
     ) -> Worker:
         """Create a worker with a new instance of the environment."""
-        prepared = await self._value(spec, bounds)
+        prepared = await self._value(spec, bounds) if _prepares(spec) else None
         with contained():
             instance = Instance(spec, prepared)
         return _InlineWorker(spec, instance, bounds, self._open, on_lost, self._blocking)
 
     def opens_at_once(self, spec: EnvironmentDefinition) -> bool:
         """Whether the environment has only sync methods, and prepares nothing."""
-        return not spec.is_async and spec.cls.prepare is Environment.prepare
+        return not spec.is_async and not _prepares(spec)
 
 
 class ThreadRuntime(_LocalRuntime):
@@ -161,7 +163,7 @@ class ThreadRuntime(_LocalRuntime):
         on_lost: Callable[[WorkerLost], None] | None = None,
     ) -> Worker:
         """Create a worker with a new instance of the environment."""
-        prepared = await self._value(spec, bounds)
+        prepared = await self._value(spec, bounds) if _prepares(spec) else None
         async with self._limiter:
             with anyio.move_on_after(bounds.reset_seconds):
                 threads = OwnThread(f"envport {spec.name}") if spec.cls.own_thread else _AnyThread()
@@ -207,7 +209,8 @@ class _InlineWorker:
         self._bounds = bounds
         self._workers = workers
         self._blocking = blocking
-        self._own_task = OwnTask(on_lost)
+        self._on_lost = on_lost
+        self._own_task: OwnTask | None = None
         workers.add(self)
 
     async def reset(self, *, seed: int, task: Task | None, secrets: Mapping[str, str] = NO_SECRETS) -> Observation:
@@ -254,7 +257,8 @@ class _InlineWorker:
                 work, seconds = self._instance.close(), self._bounds.close_seconds
                 await self._run(work, "close()", "Closing the environment", seconds)
         finally:
-            self._own_task.end()
+            if self._own_task is not None:
+                self._own_task.end()
 
     def _overdue(self, what: str, seconds: float | None) -> WorkerLost:
         lost = overdue(what, seconds)
@@ -278,20 +282,23 @@ class _InlineWorker:
             self.busy = False
 
     async def _run(self, work: Work, method: str, what: str, seconds: float | None) -> Any:
-        measured = partial(self._measured, work, method)
-        if not self._is_async:
-            result = measured()
-            if not inspect.isawaitable(result):
-                return result
-            # A sync method gave something to wait for after all.
-            with anyio.CancelScope(shield=True):
-                measured = partial(_same, result)
-                return await self._run_in_own_task(measured, what, seconds, partial(self._overdue, what, seconds))
-        return await self._run_in_own_task(measured, what, seconds, partial(self._overdue, what, seconds))
+        if self._is_async:
+            work = partial(self._measured, work, method)
+            return await self._run_in_own_task(work, what, seconds, partial(self._overdue, what, seconds))
+        result = self._measured(work, method)
+        if not inspect.isawaitable(result):
+            return result
+        # A sync method gave something to wait for after all.
+        with anyio.CancelScope(shield=True):
+            work = partial(_same, result)
+            return await self._run_in_own_task(work, what, seconds, partial(self._overdue, what, seconds))
+        raise AssertionError
 
     async def _run_in_own_task(
         self, work: Work, what: str, seconds: float | None, error: Callable[[], WorkerLost]
     ) -> Any:
+        if self._own_task is None:
+            self._own_task = OwnTask(self._on_lost)
         try:
             return await self._own_task.run(work, seconds, error)
         except (WorkerLost, asyncio.CancelledError):
@@ -314,10 +321,11 @@ class _InlineWorker:
 
     async def _leave_own_task(self, what: str) -> None:
         """Give up the environment's task if it ignores its cancellation. The environment is closed in another one."""
-        task = await self._own_task.left_running(_UNWIND_SECONDS)
-        if task is None:
+        own_task = self._own_task
+        task = await own_task.left_running(_UNWIND_SECONDS) if own_task is not None else None
+        if own_task is None or task is None:
             return
-        self._own_task.end()
+        own_task.end()
         self._own_task = OwnTask()
         _left_running.add(task)
         task.add_done_callback(_left_running.discard)

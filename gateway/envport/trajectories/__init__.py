@@ -5,13 +5,14 @@ from envport.trajectories.lines import recorded_form
 from envport.trajectories.memory import MemoryTrajectories
 from envport.trajectories.recorded import RecordedEpisode, read_recorded
 from envport.trajectories.retention import Retention
-from envport.trajectories.store import EpisodeSnapshot, ResumePoint, Totals, TrajectoryStore
+from envport.trajectories.store import EpisodeSnapshot, EpisodeState, ResumePoint, Totals, TrajectoryStore
 
 __all__ = [
     "Archive",
     "EpisodeFilter",
     "EpisodePage",
     "EpisodeSnapshot",
+    "EpisodeState",
     "MemoryTrajectories",
     "Period",
     "Provenance",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pydantic_core import to_json
 
 from envport.blocks import whole_text
-from envport.trajectories.store import EpisodeSnapshot, ResumePoint, Totals
+from envport.trajectories.store import EpisodeSnapshot, EpisodeState, ResumePoint, Totals
 from envport.types import Observation, StepRecord
 
 __all__ = [
@@ -25,19 +25,6 @@ __all__ = [
 ]
 
 _WITH_BLOBS = frozenset({"image", "audio"})
-_NOT_RECORDED = {"rewards", "expires_in"}
-# What `outcome_fields` of `rows.py` reads.
-_OF_ITS_END = {
-    "status",
-    "outcome",
-    "steps",
-    "errors",
-    "reward",
-    "score",
-    "environment_seconds",
-    "created_at",
-    "ended_at",
-}
 
 
 def json_line(record: StepRecord) -> bytes:
@@ -67,7 +54,20 @@ def opened_line(key: int, snapshot: EpisodeSnapshot, *, with_tools: bool) -> byt
         snapshot: The episode.
         with_tools: Whether the store does not know its tool listing yet.
     """
+    info = {
+        **snapshot.state._asdict(),
+        "episode_id": snapshot.episode_id,
+        "environment": snapshot.environment,
+        "split": snapshot.split,
+        "task": snapshot.task,
+        "task_index": snapshot.task_index,
+        "seed": snapshot.seed,
+        "resets": snapshot.resets,
+        "labels": snapshot.labels,
+        "fingerprint": snapshot.fingerprint,
+    }
     said = {
+        "info": info,
         "principal": snapshot.principal,
         "environment_version": snapshot.environment_version,
         "prompt": snapshot.prompt,
@@ -78,8 +78,7 @@ def opened_line(key: int, snapshot: EpisodeSnapshot, *, with_tools: bool) -> byt
         "forked_from": snapshot.forked_from,
         "forked_at": snapshot.forked_at,
     }
-    info = snapshot.info.__pydantic_serializer__.to_json(snapshot.info, exclude=_NOT_RECORDED)
-    return b'o\t%d\t{"info":%b,%b\n' % (key, info, to_json(said)[1:])
+    return b"o\t%d\t%b\n" % (key, to_json(said))
 
 
 def call_line(key: int, record: StepRecord, totals: Totals) -> bytes:
@@ -116,16 +115,14 @@ def parse_point(line: bytes) -> tuple[int, ResumePoint]:
     return int(key), ResumePoint(int(index), json.loads(call_id), data, at)
 
 
-def ended_line(key: int, snapshot: EpisodeSnapshot) -> bytes:
+def ended_line(key: int, state: EpisodeState) -> bytes:
     """The line of an episode that got its outcome.
 
     Args:
         key: Key of its run.
-        snapshot: The episode.
+        state: How it ended.
     """
-    # Its task may be large, and was written when it began.
-    info = snapshot.info.__pydantic_serializer__.to_json(snapshot.info, include=_OF_ITS_END)
-    return b'e\t%d\t{"info":%b}\n' % (key, info)
+    return b"e\t%d\t%b\n" % (key, to_json({"info": state._asdict()}))
 
 
 class CallLine(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from envport.trajectories.archive import Archive, StoredEpisode
 from envport.trajectories.lines import json_line
-from envport.trajectories.store import EpisodeSnapshot, ResumePoint, Totals
+from envport.trajectories.store import EpisodeSnapshot, EpisodeState, ResumePoint, Totals
 from envport.types import Observation, StepRecord
 
 __all__ = ["MemoryTrajectories"]
@@ -72,7 +72,7 @@ class MemoryTrajectories:
         point: ResumePoint | None = None,
     ) -> None:
         """Start the recording of an episode. A recording that exists is replaced."""
-        await self.forget(episode_id)
+        self.forget(episode_id)
         size = sum(len(block.get("text") or block.get("data") or "") for block in first_observation.content)
         recording = self._recordings[episode_id] = _Recording(first_observation, size)
         self._total += size
@@ -98,7 +98,7 @@ class MemoryTrajectories:
         self._queue(recording)
         self._make_room()
 
-    def end(self, episode_id: str, snapshot: Callable[[], EpisodeSnapshot]) -> None:
+    def end(self, episode_id: str, state: EpisodeState, snapshot: Callable[[], EpisodeSnapshot]) -> None:
         """Do nothing: the table remembers how its latest episodes ended."""
 
     async def left(self) -> Sequence[StoredEpisode]:
@@ -120,7 +120,7 @@ class MemoryTrajectories:
         records = [StepRecord.model_validate(json.loads(line)) for line in recording.lines]
         return recording.first_observation, records, recording.dropped
 
-    async def forget(self, episode_id: str) -> None:
+    def forget(self, episode_id: str) -> None:
         """Delete an episode's recording."""
         if (recording := self._recordings.pop(episode_id, None)) is not None:
             self._total -= recording.size + recording.first_size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ import anyio
 import anyio.to_thread
 from sqlalchemy.exc import SQLAlchemyError
 
+from envport.entropy import random_bits
 from envport.errors import ConfigurationError, StoreUnavailable, UnknownEpisode
 from envport.trajectories.archive import Archive, StoredEpisode
 from envport.trajectories.changes import Changes
@@ -26,7 +26,7 @@ from envport.trajectories.pruning import prune
 from envport.trajectories.reading import read_left, read_point
 from envport.trajectories.recovery import lose_silent, recover
 from envport.trajectories.retention import Retention
-from envport.trajectories.store import EpisodeSnapshot, ResumePoint, Totals
+from envport.trajectories.store import EpisodeSnapshot, EpisodeState, ResumePoint, Totals
 from envport.types import Observation, StepRecord
 
 __all__ = ["DatabaseTrajectories", "open_archive"]
@@ -124,7 +124,9 @@ class DatabaseTrajectories:
     ) -> None:
         """Start the recording of an episode, or of another run of it after a reset."""
         self._begin(episode_id, snapshot(), point)
-        await self._recorded()
+        self._drainer.wake()
+        if not self.at_once:
+            await self._committed()
 
     async def append(
         self, episode_id: str, record: StepRecord, totals: Totals, point: ResumePoint | None = None
@@ -134,7 +136,9 @@ class DatabaseTrajectories:
         line = call_line(key, record, totals)
         # In one piece: a call that is recorded without its id would be played again.
         self._journal.write(line + point_line(key, point) if point is not None else line)
-        await self._recorded()
+        self._drainer.wake()
+        if not self.at_once:
+            await self._committed()
 
     async def left(self) -> Sequence[StoredEpisode]:
         """The live episodes of gateways that are gone, which are to be resumed here."""
@@ -148,13 +152,12 @@ class DatabaseTrajectories:
         """Leave the episodes that have not ended to the next gateway."""
         self._left_live = True
 
-    def end(self, episode_id: str, snapshot: Callable[[], EpisodeSnapshot]) -> None:
+    def end(self, episode_id: str, state: EpisodeState, snapshot: Callable[[], EpisodeSnapshot]) -> None:
         """Record how an episode ended. Also for one that could not begin."""
-        ended = snapshot()
         try:
             if episode_id not in self._keys:
-                self._begin(episode_id, ended)
-            self._journal.write(ended_line(self._keys[episode_id], ended))
+                self._begin(episode_id, snapshot())
+            self._journal.write(ended_line(self._keys[episode_id], state))
         except StoreUnavailable as error:
             logger.error("the end of episode %s could not be recorded: %s", episode_id, error)
         self._drainer.wake()
@@ -167,7 +170,7 @@ class DatabaseTrajectories:
         except UnknownEpisode:
             return Observation(), [], 0
 
-    async def forget(self, episode_id: str) -> None:
+    def forget(self, episode_id: str) -> None:
         """Free the memory that is held for an episode, which is played no more."""
         self._keys.pop(episode_id, None)
 
@@ -178,7 +181,7 @@ class DatabaseTrajectories:
 
     def _begin(self, episode_id: str, snapshot: EpisodeSnapshot, point: ResumePoint | None = None) -> None:
         key = self._new_key()
-        fingerprint = snapshot.info.fingerprint
+        fingerprint = snapshot.fingerprint
         line = opened_line(key, snapshot, with_tools=fingerprint not in self._known_listings)
         self._journal.write(line + point_line(key, point) if point is not None else line)
         self._known_listings.add(fingerprint)
@@ -186,14 +189,12 @@ class DatabaseTrajectories:
 
     def _new_key(self) -> int:
         """A key that no other run has, and that is higher than those of earlier ones."""
-        now = int(time.time() * 1000) << 21 | secrets.randbits(21)
+        now = int(time.time() * 1000) << 21 | random_bits(21)
         self._last_key = max(now, self._last_key + 1)
         return self._last_key
 
-    async def _recorded(self) -> None:
-        self._drainer.wake()
-        if not self.at_once:
-            await self._drainer.flush(_COMMIT_SECONDS, retry=True)
+    async def _committed(self) -> None:
+        await self._drainer.flush(_COMMIT_SECONDS, retry=True)
 
     async def _flush(self) -> None:
         await self._drainer.flush(_FLUSH_SECONDS)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from envport.trajectories.archive import UNKNOWN_PROVENANCE, Archive, Provenance, StoredEpisode
-from envport.types import EpisodeInfo, Observation, StepRecord
+from envport.types import EpisodeInfo, Observation, Outcome, Status, StepRecord, Task
 
-__all__ = ["EpisodeSnapshot", "ResumePoint", "Totals", "TrajectoryStore"]
+__all__ = ["EpisodeSnapshot", "EpisodeState", "ResumePoint", "Totals", "TrajectoryStore"]
 
 
 class Totals(NamedTuple):
@@ -46,12 +46,39 @@ class ResumePoint:
     snapshot_index: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EpisodeSnapshot:
+class EpisodeState(NamedTuple):
+    """How far an episode has come, or how it ended. The fields are those of `EpisodeInfo`."""
+
+    status: Status
+    outcome: Outcome | None
+    steps: int
+    errors: int
+    reward: float | None
+    score: float | None
+    environment_seconds: float
+    created_at: float
+    ended_at: float | None
+
+    @classmethod
+    def of(cls, info: EpisodeInfo) -> EpisodeState:
+        """The state that an `EpisodeInfo` tells of."""
+        return cls(*(getattr(info, name) for name in cls._fields))
+
+
+class EpisodeSnapshot(NamedTuple):
     """What is recorded of an episode beside its calls, as it is now.
 
     Attributes:
-        info: Its state.
+        state: How far it has come.
+        episode_id: Its handle.
+        environment: Name of its environment.
+        split: The split of its task.
+        task: Its task.
+        task_index: Index of the task in its split.
+        seed: Its seed.
+        resets: How often it was reset.
+        labels: Its labels, by name.
+        fingerprint: SHA-256 of its tool listing.
         principal: Name of the principal that owns it.
         environment_version: Version of the environment.
         prompt: What the player is told to do.
@@ -63,7 +90,16 @@ class EpisodeSnapshot:
         forked_at: How many calls of that episode it begins with.
     """
 
-    info: EpisodeInfo
+    state: EpisodeState
+    episode_id: str
+    environment: str
+    split: str | None
+    task: Task | None
+    task_index: int | None
+    seed: int | None
+    resets: int
+    labels: Mapping[str, str]
+    fingerprint: str
     principal: str
     environment_version: str
     prompt: str
@@ -144,11 +180,12 @@ class TrajectoryStore(Protocol):
         """
         ...
 
-    def end(self, episode_id: str, snapshot: Callable[[], EpisodeSnapshot]) -> None:
+    def end(self, episode_id: str, state: EpisodeState, snapshot: Callable[[], EpisodeSnapshot]) -> None:
         """Record how an episode ended. Also for one that could not begin.
 
         Args:
             episode_id: Handle of the episode.
+            state: How it ended.
             snapshot: Returns the episode as it is now.
         """
         ...
@@ -181,6 +218,6 @@ class TrajectoryStore(Protocol):
         """
         ...
 
-    async def forget(self, episode_id: str) -> None:
+    def forget(self, episode_id: str) -> None:
         """Free the memory that is held for an episode, which is played no more."""
         ...
