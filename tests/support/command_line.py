@@ -29,6 +29,8 @@ FRESH = str(Path(sys.executable).with_name("envport"))
 FORKED = Path(__file__).with_name("forked.py")
 TOKEN = "a-token-of-the-tests-0123456789"
 SECONDS = patient(60)
+# As it was before any test has run: `make mutants` has the packages there.
+PYTHONPATH = os.environ.get("PYTHONPATH")
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -44,8 +46,10 @@ def forks() -> str:
     folder = tempfile.mkdtemp(prefix="envport-tests-")
     command = [sys.executable, "-P", str(FORKED), "serve", folder]
     variables = environment()
-    # The test that needs the first fork may have set it; each fork gets that of its own test.
+    # The test that needs the first fork may have changed it; each fork gets that of its own test.
     variables.pop("PYTHONPATH", None)
+    if PYTHONPATH is not None:
+        variables["PYTHONPATH"] = PYTHONPATH
     loaded = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, start_new_session=True
     )
