@@ -17,7 +17,9 @@ TESTS = {
     "gateway/envport": "core gateway cli",
     "gateway/envport/access.py": "gateway/test_access.py gateway/test_isolation.py gateway/test_refusals.py",
     "gateway/envport/app.py": "gateway",
-    "gateway/envport/checker.py": "core/test_checker.py envs/test_all_environments.py",
+    "gateway/envport/bench": "bench",
+    "gateway/envport/channel": "gateway/test_channel.py bridges/test_rollouts.py gateway",
+    "gateway/envport/checker": "core/test_checker.py core envs/test_all_environments.py",
     "gateway/envport/cli": "cli",
     **{f"gateway/envport/cli/{name}.py": "cli/test_cli_play.py cli" for name in ("observation", "play", "question")},
     **{f"gateway/envport/cli/{name}.py": "cli/test_cli_catalogue.py cli" for name in ("catalogue", "loading")},
@@ -43,7 +45,14 @@ TESTS = {
     "gateway/envport/tools": "core/test_tool_schemas.py core/test_sampling.py core/test_content.py core gateway",
     "gateway/envport/tools/arguments.py": "core/test_bad_input.py core/test_tool_schemas.py gateway",
     "gateway/envport/tools/sampling.py": "core/test_sampling.py core/test_checker.py",
-    "gateway/envport/trajectories": "core/test_trajectories.py core/test_episodes.py gateway/test_control_plane.py",
+    "gateway/envport/trajectories": "core/test_trajectories.py trajectories core/test_episodes.py gateway",
+    "gateway/envport/web": "web",
+    "bridges/envport_bridges": "bridges",
+    "bridges/envport_bridges/agents": "agents bridges evaluation/test_evaluation_agents.py evaluation",
+    "bridges/envport_bridges/audit": "evaluation/test_audit.py evaluation",
+    "bridges/envport_bridges/inspect_ai.py": "evaluation",
+    "bridges/envport_bridges/model_serving": "agents evaluation",
+    "bridges/envport_bridges/playing": "evaluation",
     "bridges/envport_bridges/evaluation": "evaluation/test_evaluation_command.py evaluation",
     "bridges/envport_bridges/evaluation/inspect_ai": "evaluation/test_evaluation_inspect.py evaluation",
     "bridges/envport_bridges/agents/gateways": "evaluation/test_evaluation_secrecy.py evaluation",
@@ -71,7 +80,7 @@ def nearest(mutant: Mutant, touched: Touched) -> tuple[list[str], list[str]]:
             found += touched.mentioning(name)
         if isinstance(statement, DEFINITIONS):
             found += touched.tests(mutant.path, statement.lineno, statement.end_lineno or last)
-    near = (test for name in _mapped(mutant.path) for test in _of(name, touched))
+    near = (test for name in mapped(mutant.path) for test in _of(name, touched))
     return _once(found), _once(near, found)
 
 
@@ -84,7 +93,8 @@ def _once(tests: Iterable[str], other: Iterable[str] = ()) -> list[str]:
     return [test for test in dict.fromkeys(tests) if test not in known]
 
 
-def _mapped(path: str) -> Sequence[str]:
+def mapped(path: str) -> Sequence[str]:
+    """The folders and files of tests, and the files of the source, that are near to a file of the source."""
     names = TESTS[max((start for start in TESTS if path.startswith(start)), key=len)]
     return names.split()
 

@@ -27,8 +27,9 @@ from patience import VARIABLE, factor
 
 FOLDER = ROOT / ".mutants"
 # Quick ones first: what is recorded before an interruption is kept.
-FOLDERS = ("core", "gateway", "envs", "cli", "evaluation", "runtimes", "bridges", "cluster")
-ALONE = ("runtimes", "cluster")
+FOLDERS = ("core", "gateway", "trajectories", "agents", "envs", "cli", "web", "evaluation")
+FOLDERS += ("runtimes", "bridges", "bench", "cluster")
+ALONE = ("runtimes", "bench", "cluster")
 WORKERS = 2
 TOLD = "TOUCHED_TOLD"
 # Seconds that any test takes, for pytest itself.
