@@ -10,10 +10,26 @@ from typing import Any, TypeAlias, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-__all__ = ["ContentBlock", "image_block", "is_image", "joined", "prompt_of", "text_block", "text_of", "whole_text"]
+__all__ = [
+    "MOST_NESTED",
+    "ContentBlock",
+    "image_block",
+    "is_image",
+    "joined",
+    "nested_too_deeply",
+    "nesting",
+    "prompt_of",
+    "text_block",
+    "text_of",
+    "whole_text",
+]
 
 ContentBlock: TypeAlias = dict[str, Any]
 """One MCP content block in wire form, such as `{"type": "text", "text": "..."}` (MCP 2026-07-28, ContentBlock)."""
+
+MOST_NESTED = 180
+"""How many levels of objects and lists data may have. The JSON parser of Python's MCP clients takes 200, which include
+those of the message around the data."""
 
 _PLAIN_TEXT = {"type", "text"}
 
@@ -33,6 +49,33 @@ def text_block(text: str) -> ContentBlock:
 def whole_text(text: str) -> str:
     """The text with U+FFFD in place of lone surrogates, because JSON text must not contain them."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def nesting(value: Any) -> int:
+    """How many objects and lists lie within one another, at most.
+
+    Args:
+        value: Data that could be written as JSON.
+    """
+    deepest = 0
+    left: list[tuple[Any, int]] = [(value, 1)]
+    while left:
+        node, depth = left.pop()
+        if isinstance(node, Mapping | list):
+            deepest = max(deepest, depth)
+            inside = cast("Mapping[str, Any]", node).values() if isinstance(node, Mapping) else cast("list[Any]", node)
+            left += [(part, depth + 1) for part in inside]
+    return deepest
+
+
+def nested_too_deeply(value: Any, written: str) -> bool:
+    """Whether data has more than `MOST_NESTED` levels, so that clients could not read it.
+
+    Args:
+        value: The data.
+        written: The same as JSON. It mostly has too few brackets, and is searched faster than the data.
+    """
+    return written.count("[") + written.count("{") > MOST_NESTED and nesting(value) > MOST_NESTED
 
 
 def text_of(block: ContentBlock) -> str:

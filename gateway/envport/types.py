@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import to_json, to_jsonable_python
 from typing_extensions import TypeVar
 
-from envport.blocks import ContentBlock, prompt_of, whole_text
+from envport.blocks import ContentBlock, nested_too_deeply, prompt_of, whole_text
 
 __all__ = [
     "CALL_ID_KEY",
@@ -152,9 +152,12 @@ def _as_json(value: Any) -> Any:
     plain = to_jsonable_python(value, fallback=repr)
     try:
         # It refuses lone surrogates, and takes a tenth of the time of what replaces them.
-        to_json(plain)
+        text = to_json(plain).decode()
     except ValueError:
-        return json.loads(whole_text(json.dumps(plain, ensure_ascii=False)))
+        text = whole_text(json.dumps(plain, ensure_ascii=False))
+        plain = json.loads(text)
+    if nested_too_deeply(plain, text):
+        raise ValueError("it is nested too deeply")
     return plain
 
 

@@ -14,10 +14,11 @@ from jsonschema.protocols import Validator
 from jsonschema_specifications import REGISTRY  # pyright: ignore[reportMissingTypeStubs]
 from referencing.exceptions import Unresolvable
 
+from envport.blocks import nesting
 from envport.tools.arguments import schema_problems
 from envport.tools.dialects import check_schema, validator_of
 from envport.tools.plain import PlainCheck, plain_check
-from envport.tools.references import endless_reference, nesting, refers
+from envport.tools.references import endless_reference, refers
 
 __all__ = ["ArgumentSchema"]
 

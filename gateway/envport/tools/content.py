@@ -12,13 +12,26 @@ from typing import Any, cast
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from envport.blocks import ContentBlock, image_block, is_image, joined, text_block
+from envport.blocks import (
+    MOST_NESTED,
+    ContentBlock,
+    image_block,
+    is_image,
+    joined,
+    nested_too_deeply,
+    nesting,
+    text_block,
+)
 from envport.tools.sets import holds_set, in_fixed_order
 from envport.types import Observation
 
 __all__ = ["is_content_block", "observe", "text_observation", "told_of_its_end"]
 
 _OVER = "envport/over"
+_TOO_DEEP = (
+    f"an observation has more than {MOST_NESTED} levels of objects and lists within one another, which clients cannot "
+    "read: return less, or text"
+)
 
 
 def is_content_block(cls: type[Any]) -> bool:
@@ -83,6 +96,8 @@ def observe(value: Any) -> Observation:
     if type(value) is str:
         return Observation(content=(text_block(value),))
     if isinstance(value, Observation):
+        if value.structured_content is not None and nesting(value.structured_content) > MOST_NESTED:
+            raise TypeError(_TOO_DEEP)
         return value
     if isinstance(value, list | tuple):
         return _join(observe(item) for item in cast("Iterable[Any]", value))
@@ -120,6 +135,8 @@ def _convert(value: Any) -> tuple[ContentBlock | None, dict[str, Any] | None]:
 def _data(value: Any) -> tuple[ContentBlock, dict[str, Any] | None]:
     data = _plain(value)
     text = _json(data)
+    if nested_too_deeply(data, text):
+        raise TypeError(_TOO_DEEP)
     block = text_block(text)
     if block["text"] != text:
         data = json.loads(block["text"])

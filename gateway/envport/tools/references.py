@@ -10,7 +10,7 @@ from referencing import Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY, UnknownDialect
 
-__all__ = ["dangling_reference", "endless_reference", "nesting", "refers"]
+__all__ = ["dangling_reference", "endless_reference", "refers"]
 
 _LISTS = ("allOf", "anyOf", "oneOf")
 _PARTS = ("else", "if", "not", "then")
@@ -72,23 +72,6 @@ def refers(schema: Mapping[str, Any]) -> bool:
         schema: The schema.
     """
     return bool(_references(schema))
-
-
-def nesting(schema: Any) -> int:
-    """How many objects and lists lie within one another, at most.
-
-    Args:
-        schema: Data that could be written as JSON.
-    """
-    deepest = 0
-    left: list[tuple[Any, int]] = [(schema, 1)]
-    while left:
-        node, depth = left.pop()
-        if isinstance(node, Mapping | list):
-            deepest = max(deepest, depth)
-            inside = cast("Mapping[str, Any]", node).values() if isinstance(node, Mapping) else cast("list[Any]", node)
-            left += [(part, depth + 1) for part in inside]
-    return deepest
 
 
 def _resolver(schema: Mapping[str, Any]) -> Any:

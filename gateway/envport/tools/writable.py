@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from envport.blocks import MOST_NESTED, nested_too_deeply
+
 __all__ = ["why_unwritable"]
 
 
@@ -15,9 +17,10 @@ def why_unwritable(value: Any) -> str | None:
         value: The value, such as a tool's listing.
     """
     try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode("utf-8")
     except UnicodeEncodeError as error:
         return f"it contains the lone surrogate {error.object[error.start]!a}, which is not a character"
     except (TypeError, ValueError, RecursionError) as error:
         return f"it cannot be written as JSON: {error}"
-    return None
+    return f"it has more than {MOST_NESTED} levels of objects and lists" if nested_too_deeply(value, text) else None

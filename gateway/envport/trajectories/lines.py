@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pydantic_core import to_json
 
-from envport.blocks import whole_text
+from envport.blocks import MOST_NESTED, nesting, whole_text
 from envport.trajectories.store import EpisodeSnapshot, EpisodeState, ResumePoint, Totals
 from envport.types import Observation, StepRecord
 
@@ -28,17 +28,27 @@ _WITH_BLOBS = frozenset({"image", "audio"})
 
 
 def json_line(record: StepRecord) -> bytes:
-    """A call as JSON in UTF-8, without line breaks and tabs."""
+    """A call as JSON in UTF-8, without line breaks and tabs.
+
+    Arguments and diagnostics that are nested too deeply to be read are left out.
+    """
     try:
-        return record.__pydantic_serializer__.to_json(record)
+        line = record.__pydantic_serializer__.to_json(record)
     except ValueError:
         # An argument may contain a lone surrogate, which UTF-8 cannot encode. It becomes U+FFFD.
         try:
-            text = json.dumps(record.model_dump(), ensure_ascii=False)
+            line = whole_text(json.dumps(record.model_dump(), ensure_ascii=False)).encode()
         except RecursionError:
-            # The arguments are nested too deeply, so the call was refused. Record the call without them.
-            text = record.model_copy(update={"arguments": {}}).model_dump_json()
-        return whole_text(text).encode()
+            return _without_what_is_deep(record)
+    if line.count(b"[") + line.count(b"{") > MOST_NESTED and nesting([record.arguments, record.info]) > MOST_NESTED:
+        return _without_what_is_deep(record)
+    return line
+
+
+def _without_what_is_deep(record: StepRecord) -> bytes:
+    data = {"arguments": record.arguments, "info": record.info}
+    kept = {name: value if nesting(value) < MOST_NESTED else {} for name, value in data.items()}
+    return json_line(record.model_copy(update=kept))
 
 
 def recorded_form(record: StepRecord) -> StepRecord:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from pydantic_core import from_json, to_json
 from sqlalchemy import ColumnElement, Connection, Double, Table, bindparam, case, delete, func, update
 from sqlalchemy import cast as cast_sql
 from sqlalchemy.dialects import postgresql, sqlite
 
+from envport.trajectories.journal import RESUMING
 from envport.trajectories.lines import parse_call, parse_point
 from envport.trajectories.schema import (
     blobs,
@@ -51,12 +52,15 @@ _TOTALS = (
         bytes=episodes.c.bytes + bindparam("more_bytes"),
     )
 )
+# What `outcome_fields` has.
+_AT_ITS_END = (
+    *("status", "reason", "fault", "lost", "steps", "errors"),
+    *("reward", "score", "environment_seconds", "ended_at", "updated_at"),
+)
 _ENDED = (
     update(episodes)
     .where(episodes.c.id == bindparam("key"))
-    .values({name: bindparam(f"new_{name}") for name in ("status", "reason", "fault", "lost", "steps", "errors")})
-    .values({name: bindparam(f"new_{name}") for name in ("reward", "score", "environment_seconds", "ended_at")})
-    .values(updated_at=bindparam("new_updated_at"))
+    .values({name: bindparam(f"new_{name}") for name in _AT_ITS_END})
 )
 _OUTCOME = update(openings).where(openings.c.episode == bindparam("key")).values(outcome=bindparam("new_outcome"))
 _NOT_RESUMED = delete(resume_points).where(resume_points.c.episode == bindparam("key"))
@@ -85,10 +89,12 @@ class Batch:
     opened: dict[int, str] = field(default_factory=dict[int, str])
     ended: set[int] = field(default_factory=set[int])
     _rows: dict[Table, list[_Row]] = field(default_factory=dict[Table, list[_Row]])
+    # Of the runs that begin: the rows of `episodes` and `openings`.
+    _begun: dict[int, tuple[_Row, _Row]] = field(default_factory=dict[int, tuple[_Row, _Row]])
     _totals: dict[int, Totals] = field(default_factory=dict[int, Totals])
     _bytes: Counter[int] = field(default_factory=Counter[int])
-    _ends: list[_Row] = field(default_factory=list[_Row])
-    _outcomes: list[_Row] = field(default_factory=list[_Row])
+    # Of the runs that end: the columns that change, and the outcome as JSON.
+    _ends: dict[int, tuple[_Row, str]] = field(default_factory=dict[int, tuple[_Row, str]])
     _earlier: list[_Row] = field(default_factory=list[_Row])
     _points: dict[int, _Row] = field(default_factory=dict[int, _Row])
 
@@ -120,35 +126,51 @@ class Batch:
 
     def write(self, connection: Connection) -> None:
         """Write the rows."""
+        whole = self._begun.keys() & self._ends.keys()
+        self._write_begun(connection, whole)
         for table, rows in self._rows.items():
             if rows:
                 connection.execute(insert_new(connection, table), rows)
         if self._earlier:
             connection.execute(_EARLIER_RUN, self._earlier)
-        if self._totals:
-            now = time.time()
+        if totals := [self._total(key, total) for key, total in self._totals.items() if key not in whole]:
+            connection.execute(_TOTALS, totals)
+        if points := [row for key, row in self._points.items() if key not in whole]:
+            connection.execute(_latest_points(connection), points)
+        if self._ends and self.gateway.startswith(RESUMING):
+            connection.execute(_NOT_RESUMED, [{"key": key} for key in self._ends])
+        if ends := {key: end for key, end in self._ends.items() if key not in whole}:
             connection.execute(
-                _TOTALS,
-                [
-                    {
-                        "key": key,
-                        "total_steps": total.steps,
-                        "total_errors": total.errors,
-                        "total_reward": total.reward,
-                        "total_seconds": total.environment_seconds,
-                        "at": now,
-                        "more_bytes": self._bytes[key],
-                    }
-                    for key, total in self._totals.items()
-                ],
+                _ENDED,
+                [{"key": key} | {f"new_{name}": it for name, it in row.items()} for key, (row, _) in ends.items()],
             )
-        if self._points:
-            connection.execute(_latest_points(connection), list(self._points.values()))
-        if self._ends:
-            connection.execute(_NOT_RESUMED, [{"key": end["key"]} for end in self._ends])
-            connection.execute(_ENDED, self._ends)
-        if self._outcomes:
-            connection.execute(_OUTCOME, self._outcomes)
+            connection.execute(_OUTCOME, [{"key": key, "new_outcome": outcome} for key, (_, outcome) in ends.items()])
+
+    def _write_begun(self, connection: Connection, whole: Set[int]) -> None:
+        """Write the runs that begin; those of `whole` with their ends, so that these take no update."""
+        new = [rows for key, rows in self._begun.items() if key not in whole]
+        if new:
+            connection.execute(insert_new(connection, episodes), [episode for episode, _ in new])
+            connection.execute(insert_new(connection, openings), [opening for _, opening in new])
+        if whole:
+            ended = [self._begun[key][0] | self._ends[key][0] | {"bytes": self._size(key)} for key in sorted(whole)]
+            connection.execute(_put(connection, episodes, "id", (*_AT_ITS_END, "bytes")), ended)
+            outcomes = [self._begun[key][1] | {"outcome": self._ends[key][1]} for key in sorted(whole)]
+            connection.execute(_put(connection, openings, "episode", ("outcome",)), outcomes)
+
+    def _size(self, key: int) -> int:
+        return self._begun[key][0]["bytes"] + self._bytes[key]
+
+    def _total(self, key: int, total: Totals) -> _Row:
+        return {
+            "key": key,
+            "total_steps": total.steps,
+            "total_errors": total.errors,
+            "total_reward": total.reward,
+            "total_seconds": total.environment_seconds,
+            "at": time.time(),
+            "more_bytes": self._bytes[key],
+        }
 
     def _open(self, line: bytes) -> None:
         key, said = _parsed(line)
@@ -156,36 +178,33 @@ class Batch:
         self.touched.add(key)
         self.opened[key] = info["episode_id"]
         body = self._body(key, said)
-        self._insert(
-            episodes,
-            {
-                "id": key,
-                "handle": info["episode_id"],
-                "resets": info["resets"],
-                "latest": True,
-                "gateway": self.gateway,
-                "principal": said["principal"],
-                "environment": info["environment"],
-                "environment_version": said["environment_version"],
-                "split": info["split"],
-                "task_id": _plain(info["task"]["id"]) if info["task"] is not None else None,
-                "task_index": info["task_index"],
-                "seed": info["seed"],
-                "fingerprint": info["fingerprint"],
-                "created_at": info["created_at"],
-                "forked_from": said["forked_from"],
-                "forked_at": said["forked_at"],
-                "bytes": len(body),
-                **outcome_fields(info),
-            },
-        )
+        episode = {
+            "id": key,
+            "handle": info["episode_id"],
+            "resets": info["resets"],
+            "latest": True,
+            "gateway": self.gateway,
+            "principal": said["principal"],
+            "environment": info["environment"],
+            "environment_version": said["environment_version"],
+            "split": info["split"],
+            "task_id": _plain(info["task"]["id"]) if info["task"] is not None else None,
+            "task_index": info["task_index"],
+            "seed": info["seed"],
+            "fingerprint": info["fingerprint"],
+            "created_at": info["created_at"],
+            "forked_from": said["forked_from"],
+            "forked_at": said["forked_at"],
+            "bytes": len(body),
+            **outcome_fields(info),
+        }
         if info["resets"]:
             self._earlier.append({"of": info["episode_id"], "key": key})
         for name, value in info["labels"].items():
             self._insert(labels, {"episode": key, "name": name, "value": value})
         if said["tools"]:
-            self._insert(listings, {"fingerprint": info["fingerprint"], "tools": json.dumps(said["tools"])})
-        self._insert(openings, {"episode": key, "body": body})
+            self._insert(listings, {"fingerprint": info["fingerprint"], "tools": to_json(said["tools"]).decode()})
+        self._begun[key] = episode, {"episode": key, "body": body}
 
     def _resume_from(self, line: bytes) -> None:
         key, point = parse_point(line)
@@ -198,8 +217,7 @@ class Batch:
         key, said = _parsed(line)
         self.touched.add(key)
         self.ended.add(key)
-        self._ends.append({"key": key, **{f"new_{name}": it for name, it in outcome_fields(said["info"]).items()}})
-        self._outcomes.append({"key": key, "new_outcome": json.dumps(said["info"]["outcome"], ensure_ascii=False)})
+        self._ends[key] = outcome_fields(said["info"]), to_json(said["info"]["outcome"]).decode()
 
     def _insert(self, table: Table, row: _Row) -> None:
         self._rows.setdefault(table, []).append(row)
@@ -208,12 +226,12 @@ class Batch:
         kept = {name: said["info"][name] for name in ("task", "labels")}
         kept |= {name: said[name] for name in ("prompt", "first_observation", "reward_in_meta", "origin")}
         self._take_blobs(key, kept["first_observation"])
-        return json.dumps(kept, ensure_ascii=False)
+        return to_json(kept).decode()
 
     def _without_blobs(self, key: int, body: str) -> str:
-        call = json.loads(body)
+        call = from_json(body)
         self._take_blobs(key, call["observation"])
-        return json.dumps(call, ensure_ascii=False)
+        return to_json(call).decode()
 
     def _take_blobs(self, key: int, observation: dict[str, Any]) -> None:
         """Take the images of an observation out, and put their digests in."""
@@ -230,6 +248,18 @@ def insert_new(connection: Connection, table: Table) -> Any:
     """A statement that inserts rows, except those that are there."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     return dialect.insert(table).on_conflict_do_nothing()
+
+
+def _put(connection: Connection, table: Table, key: str, changed: Sequence[str]) -> Any:
+    """A statement that inserts rows, and changes these columns of those that are there.
+
+    The lines of an abandoned journal may be written again, when only the first of them have been written.
+    """
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(table)
+    return statement.on_conflict_do_update(
+        index_elements=[table.c[key]], set_={name: statement.excluded[name] for name in changed}
+    )
 
 
 def _latest_points(connection: Connection) -> Any:
@@ -281,7 +311,7 @@ def outcome_fields(info: dict[str, Any]) -> _Row:
 
 def _parsed(line: bytes) -> tuple[int, dict[str, Any]]:
     _, key, said = line.split(b"\t", 2)
-    return int(key), json.loads(said)
+    return int(key), from_json(said)
 
 
 def _plain(text: str) -> str:
