@@ -143,7 +143,7 @@ class MazeEnvironment(Environment):
         lines = [["#"] * (2 * self._columns + 1) for _ in range(2 * self._rows + 1)]
         for way in self._maze.ways:
             cells = list(way)
-            # A cell is at twice its row and column and one more; what lies between two cells is between these.
+            # Cell (row, column) is drawn at (2 * row + 1, 2 * column + 1), and a way between its two cells.
             lines[1 + sum(row for row, _ in cells)][1 + sum(column for _, column in cells)] = "."
             for row, column in cells:
                 lines[2 * row + 1][2 * column + 1] = "."

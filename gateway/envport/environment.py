@@ -396,7 +396,7 @@ class Environment:
         return None
 
     def cheats(self, task: Task | None) -> Mapping[str, Sequence[LegalCall]]:
-        """Play that aims at what the scoring reads, and not at the task, by name; none by default.
+        """Calls that try to get the reward without doing the task, by name; none by default.
 
         `envport audit` plays it, and fails if it earns more than play without skill. Nobody else is shown it. Called on
         an instance that plays no episode, so it may depend on the options and the task only.

@@ -179,7 +179,7 @@ class ProgramSandbox:
         for name in ("passwd", "group"):
             mounts[f"/etc/{name}"] = list(shown(f"/etc/{name}", source=str(settings / name)))
         yield from system_folders()
-        # What lies in another one comes after it.
+        # Sorted, so that a folder is mounted before the paths inside it.
         for path in sorted(mounts):
             yield from mounts[path]
 

@@ -116,7 +116,7 @@ def shown(path: str, how: str = "--ro-bind", source: str | None = None) -> Itera
         how: Bubblewrap's option.
         source: The path of this machine; the same one if not given.
     """
-    # Bubblewrap closes the folders above to others where this machine does, and the code runs as somebody else.
+    # Open the parent folders: bubblewrap closes them where this machine does, and the code runs as another user.
     for folder in reversed(Path(path).parents[:-1]):
         yield from ("--perms", "0755", "--dir", str(folder))
     yield from (how, source or path, path)

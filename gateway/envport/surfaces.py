@@ -72,7 +72,7 @@ _Mint = Callable[[Principal, str], str]
 
 @dataclass(frozen=True, slots=True)
 class SurfaceApp:
-    """The application of a surface that needs more than an application has.
+    """The application of a surface, with settings that an ASGI application does not have.
 
     Attributes:
         app: The application.

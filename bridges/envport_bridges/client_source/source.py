@@ -111,7 +111,7 @@ def _said(schema: Any) -> str:
 
 
 def _docstring(*paragraphs: str) -> str:
-    """Text of a stranger's as a docstring. It cannot end before its end."""
+    """Untrusted text as a docstring. It is escaped, so that it cannot end the docstring early."""
     text = "\n\n".join(part for part in paragraphs if part.strip()) or "No description."
     kept = "".join(char if char.isprintable() or char == "\n" else " " for char in text)
     kept = (

@@ -113,7 +113,7 @@ class _Chosen:
     left_out: Counter[str] = field(default_factory=Counter[str])
 
     async def of(self, archive: Archive) -> AsyncIterator[RecordedEpisode]:
-        """They, as they are read."""
+        """The episodes to export, as they are read. Counts those that are left out."""
         async for stored in found_episodes(archive, self.wanted, self.limit):
             recorded = await read_recorded(archive, stored.info.episode_id)
             if (why := why_incomplete(recorded)) is None:

@@ -1,4 +1,4 @@
-"""Makes of a saved model what answers requests: its chat format as in training, and a sampler."""
+"""Loads a saved model, so that it can answer requests: its chat format as in training, and a sampler."""
 
 from __future__ import annotations
 

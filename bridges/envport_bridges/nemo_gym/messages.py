@@ -135,7 +135,7 @@ def function_tools(listing: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
             "type": "function",
             "name": tool["name"],
             "description": tool.get("description") or "",
-            # The listing is shared, and a row is its maker's.
+            # Copy the schema: the listing is shared, and whoever makes a row may change it.
             "parameters": deepcopy(tool["inputSchema"]),
             # The strict mode allows a part of JSON Schema only.
             "strict": False,

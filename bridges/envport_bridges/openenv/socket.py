@@ -112,7 +112,7 @@ class OpenEnvSocket:
         return message
 
     def _keep_alive_later(self) -> None:
-        """A client of OpenEnv has no word to keep its episode, which lasts as long as its connection."""
+        """Keep the episode while the connection lasts. OpenEnv has no message with which a client could do this."""
         seconds = self._table.limits.idle_seconds / 3
         self._timer = asyncio.get_running_loop().call_later(seconds, self._keep_alive_now)
 

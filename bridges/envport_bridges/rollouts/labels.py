@@ -11,7 +11,7 @@ from envport.types import Choice, Task
 
 __all__ = ["RolloutLabels"]
 
-# Beyond so many groups, the count of the one that is longest unused begins again.
+# Limit on counted groups. Beyond it, the count of the group that was unused for longest begins again.
 _GROUPS = 10_000
 
 

@@ -24,7 +24,7 @@ _TOKEN_MEANS = ("cispo", "dapo", "vespo")
 """Losses that are a mean over all tokens of the batch, so that a row more does not make the others count less."""
 
 _NOT_COMPUTED = ("old_per_token_logps", "ref_per_token_logps", "importance_sampling_ratio")
-"""What a batch may hold for each row, and added rows have not."""
+"""Columns that a batch may have, and for which added rows have no values."""
 
 
 class AgentGRPOTrainer(GRPOTrainer):

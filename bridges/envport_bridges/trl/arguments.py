@@ -48,7 +48,7 @@ class ArgumentSchema:
     def _fault(self) -> Exception | None:
         """What is wrong with the schema itself."""
         try:
-            # A broken pattern keeps nothing but its own part of the schema from being applied.
+            # Ignore broken patterns here: each one disables only its own part of the schema.
             check_schema(self.schema, patterns=False)
         except _UNCHECKABLE as error:
             return error

@@ -139,8 +139,8 @@ class ChatTemplateFormat:
     ) -> tuple[int | None, list[int]] | None:
         """The ids that follow a turn of the model; see `ChatFormat`.
 
-        As TRL does for its own tool loop: what a template makes of a short conversation, without what it makes of the
-        same up to the end of the model's turn.
+        Found as in TRL's own tool loop: render a short conversation, and cut off what the template writes up to
+        the end of the model's turn.
         """
         calls = [_unfilled(call) for call in message.get("tool_calls") or ()]
         short = [
@@ -216,7 +216,7 @@ class ChatTemplateFormat:
 
 
 def _make_room(kept: dict[str, Any]) -> None:
-    """Forget what was found first. A model makes up names of tools without end."""
+    """Drop the oldest entries. A model may invent any number of tool names, so the cache has to be bounded."""
     while len(kept) >= _MOST_KEPT:
         del kept[next(iter(kept))]
 

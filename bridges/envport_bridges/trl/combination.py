@@ -33,7 +33,7 @@ class Combination(Trainable):
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of all of them, mixed, with a column `environment` that names whose each is."""
+        """The rows of all environments, mixed. The column `environment` names the environment of each row."""
         return _mixed({name: spec.rows for name, spec in self._weighted.items()})
 
     @cached_property

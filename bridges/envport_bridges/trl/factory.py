@@ -72,7 +72,7 @@ class EnvironmentFactory:
             takes_out = getattr(owner.trainer, "takes_lost_out", False)
             score_for(owner.trainer, takes_out=takes_out, stops=stops_at(self.on_outage))
             self.read_as(environment, owner.trainer, owner.processing_class)
-        # TRL closes nothing. What it drops is released here, what it holds to the end by the connection at exit.
+        # TRL never closes an instance. One that it drops is released here; the connection releases the others at exit.
         weakref.finalize(environment, _release, play).atexit = False
         return environment
 

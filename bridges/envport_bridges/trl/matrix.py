@@ -40,8 +40,8 @@ class Cell:
         path: One of `PATHS`.
         exact: Tools whose prompt is that of the listing.
         equal: Tools whose call came back equal.
-        said: Tools whose call did not, as the bridge had said when the environment was made.
-        wrong: Tools whose call did not, unannounced, or whose prompt is another.
+        said: Tools whose call did not come back equal, as the bridge had said when the environment was made.
+        wrong: Tools whose call did not come back equal although nothing was said, or whose prompt differs.
     """
 
     template: str

@@ -302,7 +302,7 @@ class Play:
             self._release(record)
 
     def _broken_up(self, shown: ShownT) -> ShownT:
-        """The same without placeholders: a picture would be looked for that is not there, or a turn would end."""
+        """The same without placeholders. They would stand for a picture that is missing, or end a turn."""
         return without_placeholders(shown, self.placeholders) if self.placeholders else shown
 
     def _lose(self, record: Record, error: Exception, how: str) -> None:
@@ -325,7 +325,7 @@ class Play:
 
     def _release(self, record: Record) -> None:
         if record.episode is not None:
-            # A lost one may well be running on the other side.
+            # A lost episode may still be running at the gateway, so it does not count as ended.
             self.connection.release(record.episode, ended=record.outcome is not None and not record.lost)
 
 

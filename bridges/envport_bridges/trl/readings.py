@@ -10,9 +10,9 @@ tell whether that is the number 3 or the text "3". This module is the one place 
    the value.
 4. What fits no rule stays text, and is refused with everything else that breaks the schema.
 
-A validator applies the schema, so it sees through `$ref`, `allOf`, untyped enums and conditions. Where two readings
-fit, nothing is guessed: rules 1 and 2 decide, always in the same way, and `formats` names the arguments for which they
-keep a value from arriving.
+A validator applies the schema, so it sees through `$ref`, `allOf`, untyped enums and conditions. If two readings
+fit, rules 1 and 2 decide, always in the same way. Because of these rules, some values cannot arrive: `formats` names
+the arguments for which that is so.
 """
 
 from __future__ import annotations

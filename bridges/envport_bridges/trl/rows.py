@@ -58,7 +58,7 @@ _ROW = "envport_row"
 """The key of a prompt's last message that holds its row as JSON; chat templates pass over it."""
 
 METADATA_PREFIX = "metadata_"
-"""What a task's metadata key gets in front if it is called like one of those columns."""
+"""Prefix of a task's metadata key that would have the name of one of those columns."""
 
 
 def seed_of(seed: int, position: int) -> int:

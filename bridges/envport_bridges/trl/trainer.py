@@ -1,9 +1,9 @@
 """GRPOTrainer with resets and tool calls of different rollouts side by side, each played to the end of its episode.
 
-TRL plays one rollout after another. It calls the tools of all rollouts in one loop, though, and needs the results only
-in the next: so a call may return something to be resolved there. TRL's loop knows no end of an episode, but it leaves
-a rollout whose tool results do not fit: so the results of a call that ended an episode are too long. Nothing of TRL's
-loop is copied; where it is not the loop that this was written for, the trainer is the stock one.
+TRL plays one rollout after another. But it calls the tools of all rollouts in one loop, and needs the results only in
+the next loop. So a call may return a placeholder that is resolved there. TRL's loop does not know that an episode can
+end, but it leaves a rollout whose tool results do not fit. So the results of a call that ended an episode are made too
+long. No code of TRL's loop is copied. If it is not the loop that this was written for, the trainer is the stock one.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Browser:
         """Answer a dialog at once: it stops its page."""
         self._said = [*self._said, f"{dialog.type}: {dialog.message[:_LONGEST_MESSAGE]}"][-_MOST_DIALOGS:]
         with suppress(playwright.Error):
-            # To stay on a page that wants to be asked before it is left would hang.
+            # Always accept leaving a page (`beforeunload`): to stay on it would hang.
             if self._accepts or dialog.type == "beforeunload":
                 dialog.accept()
             else:

@@ -69,7 +69,7 @@ def _too_large(page: Any) -> str | None:
 
 
 def _size(frame: Any) -> list[int]:
-    """How large an inner frame is. Takes it out if it does not answer, as those of `file:` never do: all would wait."""
+    """The size of an inner frame. One that does not answer, as `file:` frames never do, is removed: all would wait."""
     try:
         return frame.wait_for_function(_SIZE, timeout=_FRAME_MILLISECONDS).json_value()
     except playwright.TimeoutError:

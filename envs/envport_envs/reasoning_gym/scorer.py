@@ -82,7 +82,7 @@ def _score(server: _Server, number: int, answer: str) -> float:
     try:
         score = float(made.score_answer(answer=answer, entry=entry))
     except Exception:
-        # Some scorers raise at what they cannot read. One that is broken does not pay for the right answer either.
+        # Some scorers raise for answers that they cannot read. A scorer that accepts the right answer is not broken.
         if made.score_answer(answer=entry["answer"], entry=made[number]) == 1:
             return 0.0
         raise

@@ -16,7 +16,7 @@ from envport_envs.workspace.terminal import MOST_SHOWN, Terminal
 
 __all__ = ["WorkspaceEnvironment"]
 
-# What ending a call that takes too long may take beside its seconds.
+# Extra time for ending a call that has exceeded its time limit.
 _GRACE_SECONDS = 30.0
 _LARGEST_FILE = 2**20
 

@@ -187,7 +187,7 @@ def _opening(samples: list[Sample]) -> SessionCosts | None:
     costs = [sample.sessions for sample in samples if sample.sessions is not None]
     if not costs:
         return None
-    # Memory that a server has had once it mostly keeps: only the first round shows what sessions take.
+    # A server keeps most of the memory that it once had. So only the first round shows what sessions take.
     per_second = median(cost.per_second for cost in costs)
     return SessionCosts(per_second, max(cost.kb for cost in costs), max(cost.threads for cost in costs))
 

@@ -79,7 +79,7 @@ class ChannelConnection:
         self._send = send
         self._lines = lines
         self._answers = ChannelAnswers(send, lines=lines)
-        # Requests of each episode that have a task of their own, which a call that is made at once must not overtake.
+        # How many requests of each episode run in a task. A call that could be made at once must not overtake them.
         self._running: Counter[str] = Counter()
         self._places = anyio.Semaphore(_MOST_AT_ONCE, fast_acquire=True)
         self._left = anyio.Event()
@@ -97,7 +97,7 @@ class ChannelConnection:
                         break
                     self._answers.begin()
                     for request in self._requests(message):
-                        # What is there already is read without a turn of the event loop, which others need.
+                        # Reading messages that are already there never yields. So yield now and then, for other tasks.
                         if next(number) % _IN_A_ROW == 0:
                             await asyncio.sleep(0)
                         await self._take(request, tasks)

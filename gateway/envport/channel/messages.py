@@ -74,7 +74,7 @@ def _parsed(data: bytes | str) -> Any:
     try:
         return from_json(data)
     except ValueError:
-        # It is stricter: half of a surrogate pair is an argument that a model may write.
+        # `from_json` is stricter: it refuses half of a surrogate pair, which a model may write in an argument.
         return json.loads(data)
 
 

@@ -143,7 +143,7 @@ class NamedOpenings:
 
     def _done(self, task: asyncio.Task[Opening]) -> None:
         self._tasks.discard(task)
-        # Whoever asked is told by the name; asyncio would log an error that nobody has read from the task.
+        # Retrieve the exception so that asyncio does not log it. Callers get the error through the name.
         if not task.cancelled():
             task.exception()
 

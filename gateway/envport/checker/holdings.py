@@ -25,7 +25,7 @@ class Holdings:
     """What this process holds.
 
     Attributes:
-        kinds: By kind, the things that are held, by what tells them apart, each with a name for people. A kind that
+        kinds: For each kind, the things that are held: names for people, by a key that identifies each. A kind that
             this system cannot count is left out.
     """
 
@@ -33,7 +33,7 @@ class Holdings:
 
     @classmethod
     def now(cls, temporary: Path) -> Holdings:
-        """What is held now. Collect garbage first: what only it holds is given back.
+        """What is held now. Call `gc.collect()` before, so that garbage does not count.
 
         Args:
             temporary: The folder of temporary files.
@@ -47,7 +47,7 @@ class Holdings:
         return cls(kinds)
 
     async def left(self, temporary: Path, episodes: int) -> list[str]:
-        """What has come since and stays, at least one for each episode: things of one kind, in words.
+        """What is new since then and still held, in words for each kind. Only kinds with one thing per episode or more.
 
         Waits a moment for what is about to end.
         """
@@ -62,7 +62,7 @@ class Holdings:
         now = Holdings.now(temporary).kinds
         found: list[str] = []
         for kind, before in self.kinds.items():
-            # A number that is free again is given again: what it names tells whether it is the same.
+            # The system reuses numbers. So compare the names too, to tell whether it is the same thing.
             new = [name for key, name in now[kind].items() if before.get(key) != name]
             if len(new) >= episodes and len(now[kind]) - len(before) >= episodes:
                 more = f", and {len(new) - _MOST_NAMED} more" if len(new) > _MOST_NAMED else ""

@@ -25,7 +25,7 @@ from envport.references import ParsedReference
 
 __all__ = ["build"]
 
-# Of [serve], what does not say who gets in and where.
+# The settings of [serve] that are copied: those that do not concern addresses and access.
 _KEPT = (
     "max-episodes",
     "max-episodes-per-principal",

@@ -152,7 +152,7 @@ def _places() -> tuple[str, ...]:
 
 @contextmanager
 def _imported_anew(modules: Mapping[str, ModuleType]) -> Generator[None]:
-    """Within, these modules are imported anew; after an error, they are as they were."""
+    """A context in which these modules are imported again. After an error, the earlier modules are restored."""
     before = set(sys.modules)
     for name in modules:
         sys.modules.pop(name, None)

@@ -52,7 +52,7 @@ class ArchiveOptions(OptionGroup):
         """The store, for reading.
 
         Raises:
-            ConfigurationError: None is named, or it is none.
+            ConfigurationError: No store is named, or what is named is not a store.
             StoreUnavailable: It cannot be read now.
         """
         place = self._place()

@@ -127,7 +127,7 @@ def open_episode(
         "reward_in_meta": reward_in_meta,
         "mint_token": mint_token,
     }
-    # A gateway that knows neither takes what has neither.
+    # Omit empty fields: a gateway that does not know them then accepts the request.
     body |= {key: dict(value) for key, value in (("labels", labels), ("secrets", secrets)) if value}
     return Call("POST", "/episodes", _OPENED, json=body)
 

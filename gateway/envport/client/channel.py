@@ -49,8 +49,8 @@ class ChannelMissing(Exception):
 class _Line(ClientConnection):
     """A WebSocket that hands over each message as it comes, and sends without waiting.
 
-    A task that waits for messages costs much of a call, and so does one that sends each for itself. Fragments, and
-    what comes before `taken` is set, are received as usual.
+    Waiting for messages in a task, and sending each message on its own, would be a large part of the cost of a call.
+    Fragments, and messages that come before `taken` is set, are received as usual.
     """
 
     taken: Callable[[bytes], None] | None = None

@@ -1,7 +1,7 @@
 """Which gateway a command means, and which environment: one rule for all commands.
 
-A gateway is the one that is given, else `ENVPORT_URL`. What names an environment is a reference, and then it runs here,
-or an address, and then it is at a gateway; `ENVPORT_URL` never changes which of the two a given text means.
+A gateway is the one that is given, else `ENVPORT_URL`. An environment is named by a reference, if it runs here,
+or by an address, if it is at a gateway. `ENVPORT_URL` never changes which of the two a given text means.
 """
 
 from __future__ import annotations

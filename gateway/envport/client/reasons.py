@@ -30,7 +30,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and those that it came of. Of several attempts, what came of the first."""
+    """An error and the chain of its causes. If there were several attempts, the causes of the first one."""
     found: BaseException | None = error
     while found is not None:
         yield found

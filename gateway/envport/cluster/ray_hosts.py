@@ -301,12 +301,12 @@ async def _send(actor: Any, message: HostMessage[Any], life: str | None, progres
             progress(*said.report)
         else:
             return said
-    raise HostLost("it said nothing")
+    raise HostLost("it gave no answer")
 
 
 def _read(answer: Answer) -> Any:
     if answer.lost:
-        raise HostLost("it began another life")
+        raise HostLost("it was restarted, without the earlier episodes")
     if answer.error is not None:
         code, message, fields = answer.error
         raise error_from_code(code, message, **fields)

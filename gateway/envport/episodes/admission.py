@@ -123,7 +123,7 @@ class Admission:
             raise Draining if self._closed else self._refusal(principal, environment)
 
     def at_once(self, principal: str, environment: str) -> bool:
-        """Whether `acquire` would wait for nothing."""
+        """Whether `acquire` would return or raise at once, without waiting."""
         return self._closed or self._full(principal, environment) is None
 
     def release(self, principal: str, environment: str) -> None:

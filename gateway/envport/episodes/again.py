@@ -1,4 +1,4 @@
-"""What an episode starts from that is made again: a stored one after a restart, or a copy."""
+"""Reads from the store what an episode started from, to resume it after a restart or to copy it."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ class _Caller:
 
 
 class Leaving:
-    """Lets others say that a caller does not wait any more, although its connection stays.
+    """Makes a caller leave, although its connection stays open.
 
     Attributes:
-        said: Whether they have said so.
+        said: Whether the caller was told to leave.
     """
 
     __slots__ = ("_leave", "said")

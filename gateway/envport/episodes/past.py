@@ -172,14 +172,14 @@ async def _play(worker: Worker, step: StepRecord) -> StepResult:
 
 
 def _difference(step: StepRecord, result: StepResult, error: str | None) -> str | None:
-    """What is not as it was before."""
+    """What differs from the recorded step; `None` if nothing does."""
     if error != step.error:
         return "another kind of answer"
     if result.reward != step.reward:
         return "another reward"
     if result.terminated != step.terminated:
         return "another end"
-    # A limit of the gateway may have cut the episode off, and then it told the player so.
+    # If a limit of the gateway truncated the episode, the recorded observation also has the gateway's words about it.
     cut_off = step.truncated and not result.truncated
     if result.truncated and not step.truncated:
         return "another end"

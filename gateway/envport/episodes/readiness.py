@@ -69,7 +69,7 @@ class Readiness:
                 tasks.start_soon(self._until_ready, spec)
 
     async def replace(self, spec: EnvironmentDefinition) -> None:
-        """Prepare an environment that takes the place of the one of the same name, once.
+        """Prepare an environment, and replace the one of the same name with it. It is tried only once.
 
         Raises:
             ConfigurationError: It cannot be run. The one before stays.

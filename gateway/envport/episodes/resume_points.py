@@ -14,15 +14,15 @@ __all__ = ["ResumePoints"]
 
 logger = logging.getLogger(__name__)
 
-# A snapshot of this size is worth a call that is played again.
+# Storing a snapshot of this size is taken to cost as much as playing one call again.
 _BYTES_FOR_A_CALL = 65_536
 
 
 class ResumePoints:
     """Makes the resume points of one run of an episode.
 
-    The environment is copied after each call. If its calls can be played again instead, a snapshot of several times
-    64 KiB is made after as many calls.
+    The environment's state is copied after each call. If its calls can be played again instead, large snapshots are
+    made less often: N calls without a snapshot follow one of N times 64 KiB.
 
     Args:
         spec: The environment.

@@ -30,10 +30,10 @@ _AT_A_TIME = 16
 
 
 def being_resumed(preparation: Preparation, count: int) -> Preparation:
-    """The preparation status of an environment of which episodes wait to be put back.
+    """The preparation status of an environment while some of its episodes wait to be put back.
 
     Args:
-        preparation: Its status without that.
+        preparation: Its status if no episode waited.
         count: How many episodes wait.
     """
     if preparation.status != "ready":
@@ -97,7 +97,7 @@ class ResumedEpisodes:
         """Put the episodes back, some at a time."""
         if not self._pending:
             return
-        logger.info("%d episodes of before the restart are being put back", len(self._pending))
+        logger.info("%d episodes from before the restart are being put back", len(self._pending))
         limiter = anyio.CapacityLimiter(_AT_A_TIME)
         async with anyio.create_task_group() as tasks:
             for pending in list(self._pending.values()):

@@ -86,7 +86,7 @@ class EpisodeRun:
 
     @property
     def at_once(self) -> bool:
-        """Whether a call waits for nothing, so that no cancellation can reach one that has begun."""
+        """Whether a call never waits, so that it cannot be cancelled once it has begun."""
         return self._worker is not None and self._worker.at_once and self.record.at_once
 
     async def begin(
@@ -219,7 +219,7 @@ class EpisodeRun:
             EpisodeFailed: The environment broke, or the call cannot be recorded; the episode has ended as failed.
         """
         try:
-            # Before the call, so that a full disk is no reason to have played it.
+            # Check before the call: if the disk is full, the call must not be played, because it could not be recorded.
             self.record.check()
             return await self._step(tool, arguments, progress, reward_in_meta, call_id)
         except StoreUnavailable as unavailable:
@@ -393,7 +393,7 @@ class EpisodeRun:
 
 
 def _shown_first(task: Task | None, observation: Observation) -> Observation:
-    """The first observation, with the prompt in front if that is more than text: every player gets to see it there."""
+    """The first observation. A prompt that is more than text is put in front of it, where every player sees it."""
     if task is None or isinstance(task.prompt, str):
         return observation
     return observation.model_copy(update={"content": (*task.prompt, *observation.content)})

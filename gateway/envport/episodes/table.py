@@ -161,7 +161,7 @@ class Episodes:
                 yield
             finally:
                 with anyio.CancelScope(shield=True):
-                    # Otherwise it would prepare environments that nobody ends.
+                    # Stop preparing first. Otherwise, environments could be prepared that nobody releases.
                     preparing.cancel()
                     resuming.cancel()
                     await asyncio.wait({preparing, resuming})
@@ -357,7 +357,7 @@ class Episodes:
         """Close an episode now. Its environment is freed as soon as no call is running in it."""
         episode = self.episode(handle, principal)
         episode.end_by_owner()
-        # Before its task is let go, which would have to be read again.
+        # Read the state first: freeing the episode drops its task, which would then have to be read again.
         info = episode.info()
         if handle in self._holding:
             await episode.free()

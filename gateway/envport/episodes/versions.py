@@ -22,7 +22,7 @@ class Versions:
     def __init__(self, environments: Mapping[str, EnvironmentDefinition]):
         self.current = dict(environments)
         self._waiting: list[EnvironmentDefinition] = []
-        # Runtimes tell environments apart by their identity, which an object that is gone would leave to another one.
+        # Runtimes identify environments by `id()`. Keep the replaced objects, so that no new object gets the same id.
         self._kept: list[EnvironmentDefinition] = []
 
     def replace(self, spec: EnvironmentDefinition) -> None:

@@ -60,7 +60,7 @@ class DirectAnswers:
             player: The caller.
             receive: The ASGI receive channel, whose body has been read.
             send: The ASGI send channel.
-            leaving: What a cancellation of the message is said to, if it is of a session.
+            leaving: Through which the message can be cancelled; `None` if it does not belong to a session.
         """
         if message.tool is None:
             body = self._listing(message)

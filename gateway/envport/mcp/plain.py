@@ -22,7 +22,7 @@ from envport.mcp.progress import PROGRESS_TOKEN
 __all__ = ["PlainHeaders", "PlainMessage", "cancelled_request"]
 
 _MODERN = b"2026-07-28"
-# These two write a result in the same way. Older ones leave parts of it out, which is the SDK's to do.
+# These two versions have the same form of results. Older ones leave parts out, so the SDK answers them.
 _HANDSHAKE = frozenset({b"2025-06-18", b"2025-11-25"})
 _MESSAGE_KEYS = frozenset({"jsonrpc", "id", "method", "params"})
 _KEYS = {"tools/call": frozenset({"name", "arguments", "_meta"}), "tools/list": frozenset({"_meta"})}

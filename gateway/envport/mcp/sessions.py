@@ -90,7 +90,7 @@ class Sessions:
             number: Id of the message.
 
         Yields:
-            What a cancellation of the message is said to; `None` if the principal has no such session at this server.
+            Through what the message can be cancelled; `None` if the principal has no such session at this server.
         """
         session = self._named(principal, named)
         if session is None or session.app is not app or not session.begun:

@@ -126,7 +126,7 @@ class _Playing:
     """The servers of an environment's episodes.
 
     Attributes:
-        spec: The environment, which is kept as long as its identity names it.
+        spec: The environment. It is kept here, because its `id()` is the key of this object.
         kept: The one with sessions.
         once: The one without.
     """
@@ -186,7 +186,7 @@ class McpSurface:
         Sessions that are open at its address stay with the one before.
 
         Returns:
-            Has its address answered by the new one from then on.
+            A function. Once it is called, the new server answers at the environment's address.
         """
         first = len(self._served)
         added = self._add(spec)

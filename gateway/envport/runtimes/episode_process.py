@@ -162,7 +162,7 @@ class EpisodeProcess:
         lost = self._why or WorkerLost("The environment's process was lost.", fault="infrastructure")
         if status is not None:
             lost = _with_status(self._why, status, stderr)
-        # A process that was ended for breaking the protocol was ended for what the environment did.
+        # If we killed the process because it broke the protocol, the environment is at fault, not the player's code.
         broke = self._why is not None and self._why.reason == "worker_lost"
         if self._player_code is not None and not broke and self._player_code.owns(lost):
             lost.fault = "player"

@@ -97,7 +97,7 @@ class Instance:
 
     def _begin(self) -> None:
         if self._begun_with is None and self._spec.has_snapshots:
-            # What `reset` has drawn, it draws again before a state is put back.
+            # Before a state is restored, `reset` draws the same numbers again. So this state need not be in a snapshot.
             self._begun_with = state_of(self._environment.rng)
 
     def _snapshot(self) -> Any:

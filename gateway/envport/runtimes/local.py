@@ -288,7 +288,7 @@ class _InlineWorker:
         result = self._measured(work, method)
         if not inspect.isawaitable(result):
             return result
-        # A sync method gave something to wait for after all.
+        # A sync method has returned an awaitable.
         with anyio.CancelScope(shield=True):
             work = partial(_same, result)
             return await self._run_in_own_task(work, what, seconds, partial(self._overdue, what, seconds))

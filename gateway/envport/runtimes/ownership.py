@@ -1,4 +1,4 @@
-"""Decides whether the loss of an episode's process is the player's."""
+"""Decides whether the player's code is to blame for the loss of an episode's process."""
 
 from __future__ import annotations
 

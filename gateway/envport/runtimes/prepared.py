@@ -23,7 +23,7 @@ __all__ = ["PreparedEnvironments"]
 logger = logging.getLogger(__name__)
 
 _END_SECONDS = 10.0
-# What a thread sets up although nobody waits for it any more may take long.
+# Time limit for ending a `prepare` whose caller was cancelled: its thread goes on, and may take long.
 _ABANDONED_SECONDS = 1.0
 
 
@@ -111,7 +111,7 @@ class PreparedEnvironments:
         try:
             value = await runner.run(entering.enter)
         except asyncio.CancelledError:
-            # A thread enters it all the same, and what it has set up has to go.
+            # The thread still enters the context. So remember to leave it, which releases what it has set up.
             self._leaving.append((spec, runner, entering.leave, _ABANDONED_SECONDS))
             raise
         except BaseException:

@@ -135,7 +135,7 @@ def fork_newborn() -> int:
 
 
 def confine(plan: SandboxPlan) -> None:
-    """Give a newborn process everything else of its own, and take every capability from it.
+    """Give a newborn process its own mounts, network, IPC objects, host name and user, and drop all capabilities.
 
     Raises:
         OSError: The system has run out of something.
@@ -235,7 +235,7 @@ def _mount_own(plan: SandboxPlan) -> None:
 
 
 def _map_user(user: tuple[int, int], group: tuple[int, int]) -> None:
-    """Say who this process is in its new user namespace: for user and group, the number inside and outside of it."""
+    """Map the user and group of this process in its new user namespace: pairs of the number inside and outside."""
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user[0]} {user[1]} 1")
     Path("/proc/self/gid_map").write_text(f"{group[0]} {group[1]} 1")

@@ -180,7 +180,7 @@ def drop_capabilities() -> None:
 
 
 def forget_session_keys() -> None:
-    """Have an empty keyring of the session in place of the inherited one. Does nothing where there are no keyrings."""
+    """Replace the inherited session keyring by an empty one. Does nothing where there are no keyrings."""
     number = _KEYCTL.get(platform.machine())
     if number is not None:
         _libc.syscall(ctypes.c_long(number), ctypes.c_long(_KEYCTL_JOIN_SESSION_KEYRING), None)

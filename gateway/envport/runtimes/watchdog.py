@@ -11,7 +11,7 @@ __all__ = ["Watchdog"]
 _SECONDS = 0.1
 # Processes are spread over this many parts of the period, so that one check never blocks the loop for all of them.
 _PARTS = 5
-# Those in which no call runs are looked at once in so many periods.
+# Processes without a running call are checked only once in this many periods.
 _IDLE_PERIODS = 10
 
 

@@ -37,8 +37,8 @@ _TOO_DEEP = (
 def is_content_block(cls: type[Any]) -> bool:
     """Whether a class is one of the MCP SDK's content blocks.
 
-    Whoever has such a class has imported the SDK's types. They are not imported to find that out, because that would
-    take a quarter of the time in which the process of an environment starts.
+    Such a class exists only if the SDK's types were imported. So they are not imported here, which would take a
+    quarter of the time in which the process of an environment starts.
     """
     if "mcp_types" not in sys.modules:
         return False
@@ -83,7 +83,7 @@ def observe(value: Any) -> Observation:
     | pydantic model, dataclass, mapping | structured content, and a text block with the same as JSON |
     | `int`, `float`, `bool` | a text block with the JSON value |
     | content block of the MCP SDK | itself |
-    | list or tuple | the blocks of its items, in order; structured content only if a single item is all of it |
+    | list or tuple | the blocks of its items, in order; structured content only if just one item shows anything |
 
     Some clients show their model the structured content and nothing else, so beside a text or an image it would hide
     them. A tool that has an output schema, and more to show than its data, returns an `Observation` with both.

@@ -1,8 +1,8 @@
 """JSON Schema validators that keep to the specification where `jsonschema` keeps to Python.
 
 `jsonschema` matches patterns with Python's `re`, for which `$` also matches before a last line break and `\\d` is any
-digit of Unicode. The specification asks for ECMA-262 (JSON Schema 2020-12 core, section 6.4). It also divides floats,
-so that 0.3 is no multiple of 0.1 to it.
+digit of Unicode. The specification asks for ECMA-262 (JSON Schema 2020-12 core, section 6.4). `jsonschema` also
+divides floats, so it does not accept 0.3 as a multiple of 0.1.
 """
 
 from __future__ import annotations

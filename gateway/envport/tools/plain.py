@@ -22,7 +22,7 @@ _LARGEST = 2**63
 def plain_check(schema: Mapping[str, Any]) -> PlainCheck | None:
     """A check that is many times faster than a JSON Schema validator.
 
-    Its yes is right for every validator. Its no says nothing: a validator is to be asked then.
+    If it accepts arguments, every validator does. If it does not, that says nothing: ask a validator then.
 
     Args:
         schema: JSON Schema of a tool's arguments.

@@ -35,7 +35,7 @@ class Changes:
 
     @property
     def watched(self) -> bool:
-        """Whether anybody watches. Then changes are wanted soon."""
+        """Whether there are watchers, so that changes have to be reported soon."""
         return bool(self._watchers)
 
     def publish(self, handles: frozenset[str]) -> None:

@@ -104,7 +104,7 @@ class DatabaseArchive:
         """Watch for changes: yields the handles of episodes of which something was recorded since the last time."""
         async with self._changes.watch() as changed:
             if self._flush is not None:
-                # What was recorded while nobody watched would be told of late.
+                # Flush first. Otherwise, what was recorded while nobody watched would be reported late.
                 await self._flush()
             # Before the caller goes on, so that it is told of all that is recorded from now on.
             polling = asyncio.create_task(self._poll(await self._others()))
@@ -124,7 +124,7 @@ class DatabaseArchive:
         try:
             return dict(await self._database.read(partial(_others, own=self._own)))
         except StoreUnavailable:
-            # Whoever looks something up is told of it.
+            # The next lookup reports this error to its caller.
             return None
 
     async def _poll(self, before: dict[str, tuple[Any, ...]] | None) -> None:

@@ -52,7 +52,7 @@ class Drain:
             wrote: Called after each transaction, with the position that was reached and the handles of the episodes.
 
         Raises:
-            SQLAlchemyError: The database is away. What was written is told in `at`.
+            SQLAlchemyError: The database cannot be reached. `at` says how far the lines were written.
             FileNotFoundError: Another gateway has drained the journal and deleted it.
         """
         self.beat()

@@ -34,7 +34,7 @@ _LAST_SECONDS = 8.0
 
 
 class _Input:
-    """Standard input, without waiting longer than wanted."""
+    """Reads lines from standard input, with a time limit."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -63,7 +63,7 @@ def _tell(**said: Any) -> None:
         while data:
             data = data[os.write(1, data) :]
     except BrokenPipeError:
-        # The gateway is gone. What it was to be told matters no more.
+        # The gateway is gone, so nobody reads this any more.
         return
 
 
@@ -115,7 +115,7 @@ class _Work:
         return True
 
     def _over(self) -> bool:
-        """Whether the gateway is gone, and so is the time to wait for the database."""
+        """Whether the gateway is gone, and the time limit for reaching the database is over."""
         if not self._given.ended:
             return False
         now = time.monotonic()

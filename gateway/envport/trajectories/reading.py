@@ -67,7 +67,7 @@ def conditions(wanted: EpisodeFilter) -> list[ColumnElement[bool]]:
     if wanted.until is not None:
         found.append(it.created_at < wanted.until)
     for name, value in wanted.labels.items():
-        # A subquery that is made once, by the index. `exists` would be asked for each episode.
+        # The subquery runs once, with the index. `exists` would run once for each episode.
         found.append(it.id.in_(select(labels.c.episode).where(labels.c.name == name, labels.c.value == value)))
     return found
 

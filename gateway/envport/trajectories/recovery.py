@@ -39,8 +39,8 @@ RESUME_SECONDS = 3600.0
 def recover(database: Database, journals: Path, starting: str | None = None) -> None:
     """Drain the journals of gateways that are gone, and end the episodes that were lost with them.
 
-    The episodes of a gateway that was to resume them are taken over by one that starts and resumes episodes. One that
-    starts and does not, ends them. Otherwise they are left alone for `RESUME_SECONDS`.
+    A gateway that starts takes over the episodes that are to be resumed, if it resumes episodes. If it does not, it
+    ends them. While no gateway starts, they are left alone for `RESUME_SECONDS`.
 
     Args:
         database: The database.

@@ -263,7 +263,7 @@ def _put(connection: Connection, table: Table, key: str, changed: Sequence[str])
 
 
 def _latest_points(connection: Connection) -> Any:
-    """A statement that inserts resume points, each in place of an earlier one, whose snapshot may stay the latest."""
+    """A statement that inserts resume points or replaces earlier ones. Without a new snapshot, the earlier stays."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     statement = dialect.insert(resume_points)
     new, before = statement.excluded, resume_points.c

@@ -14,7 +14,7 @@ __all__ = ["EpisodeSnapshot", "EpisodeState", "ResumePoint", "Totals", "Trajecto
 
 
 class Totals(NamedTuple):
-    """What an episode has come to after a call.
+    """The totals of an episode after a call.
 
     Attributes:
         steps: Tool calls that reached the environment.

@@ -22,7 +22,7 @@ _MOST_REFERENCES = 20
 
 
 class LeftEmpty(Exception):
-    """A field was left empty that may be."""
+    """An optional field was left empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ def _import_engine() -> Any:
 
 
 def _owns(scope: Mapping[str, Any], engine: PageEngine) -> bool:
-    """Whether a socket is of the one who got the page: its id alone is not enough."""
+    """Whether a socket belongs to the viewer who got the page. Knowing the client id is not enough."""
     query: dict[str, list[str]] = parse_qs(scope.get("query_string", b"").decode("latin-1"))
     mine: Viewer = scope[VIEWER_KEY]
     for client_id in query.get("client_id", []):

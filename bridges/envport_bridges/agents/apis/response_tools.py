@@ -115,7 +115,7 @@ def shown_name(name: str, namespace: Any) -> str:
 
 
 def _grammar(tool: Mapping[str, Any], where: str) -> str:
-    """The form of free text. The model is told of it; what it writes is not kept to it."""
+    """The grammar of free text, in words for the model. It is not enforced."""
     given = tool.get("format")
     form = {} if given is None else object_of(given, f"{where}.format")
     if form.get("type") != "grammar":

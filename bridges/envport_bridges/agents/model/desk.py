@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 _LEAST_LINGER = 0.02
 _LINGER_SHARE = 0.25
 """A batch costs hardly more than a single request, so a request waits for others: by this share of the time of the
-latest batch. Who comes too late has to wait for a whole one, and agents that once were too late stay so."""
+latest batch. A request that comes too late waits for a whole batch, and its agent stays late from then on."""
 
 _RunningKey = tuple[ModelSession, Conversation, int | None, tuple[str, ...]]
 

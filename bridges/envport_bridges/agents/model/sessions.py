@@ -14,7 +14,7 @@ from envport_bridges.agents.model.calls import CallTree
 __all__ = ["SESSION_TOKEN", "ModelSession", "SessionTotals"]
 
 SESSION_TOKEN = "epm_"
-"""Begins the tokens of sessions at a served model: one that has ended is told from a key that somebody made up."""
+"""Prefix of session tokens at a served model. It tells the token of an ended session from a made-up key."""
 
 
 @dataclass

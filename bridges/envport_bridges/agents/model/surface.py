@@ -73,7 +73,7 @@ class ModelSurface:
         self._source = source
         self._hosts = hosts
         self._limits = limits
-        # By the hash of the token: how long it takes to find none tells nothing of the tokens that there are.
+        # Keyed by the hash of the token, so that the time of a failed lookup reveals nothing about valid tokens.
         self._sessions: dict[bytes, ModelSession] = {}
         self._running: dict[ModelSession, set[asyncio.Task[object]]] = {}
         self._anyone: ModelSession | None = None

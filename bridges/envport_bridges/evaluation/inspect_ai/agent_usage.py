@@ -1,4 +1,4 @@
-"""What an agent's model was used, in Inspect's accounts: tokens, cost, and the limits on them."""
+"""Counts how much an agent's model was used, in Inspect's accounts: tokens, cost, and the limits on them."""
 
 from __future__ import annotations
 

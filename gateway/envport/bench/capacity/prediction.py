@@ -27,9 +27,9 @@ class Prediction:
 def predict(costs: ClusterCosts, hosts: int, cores: float, callers_us: float) -> Prediction:
     """Predict a cluster whose nodes share one machine, with as many gateways as hosts.
 
-    A call costs what it costs with one host that has as many calls at a time as each of these: with more of them, an
-    event loop has less to do for each. Each gateway and each host has one event loop, so it has one core at
-    most; so has the process with the callers. The idle costs of gateways and hosts grow with their number.
+    The cost of a call is taken from one host with as many concurrent calls as each of these hosts has: with more calls
+    at a time, an event loop has less to do for each. Each gateway and each host has one event loop, so it uses one core
+    at most. So does the process with the callers. The idle costs of gateways and hosts grow with their number.
 
     Args:
         costs: The costs with one host; `call_us` with as many calls at a time as each host has now.
