@@ -1,11 +1,9 @@
 """The interface by which episodes are recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from envport.trajectories.archive import UNKNOWN_PROVENANCE, Archive, Provenance, StoredEpisode
 from envport.types import EpisodeInfo, Observation, Outcome, Status, StepRecord, Task
@@ -60,7 +58,7 @@ class EpisodeState(NamedTuple):
     ended_at: float | None
 
     @classmethod
-    def of(cls, info: EpisodeInfo) -> EpisodeState:
+    def of(cls, info: EpisodeInfo) -> Self:
         """The state that an `EpisodeInfo` tells of."""
         return cls(*(getattr(info, name) for name in cls._fields))
 
