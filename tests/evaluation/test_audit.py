@@ -69,6 +69,13 @@ class FromTheClock(Sound):
         return f"{super().reset(seed=seed, task=task)} {self.draws.random()}"
 
 
+class LeavesEarly(Sound):
+    """Believes a program that ends before it was tested."""
+
+    def score(self) -> float:
+        return float("_exit(0)" in (self.said or "")) or super().score()
+
+
 class Leaks(Sound):
     """Has the tasks of one split in another."""
 
@@ -122,6 +129,7 @@ async def test_a_sound_environment_passes():
     [
         (PaysForNothing, "adversarial_floor", "nothing earns 1.000"),
         (PaysForAnything, "adversarial_floor", "one call, then stop earns 1.000"),
+        (LeavesEarly, "adversarial_floor", "hostile texts earns 1.000"),
         (FromTheClock, "replayability", "another observation"),
         (Leaks, "leakage", "another of test is 13 of train"),
         (Breaks, "masking", "environment_error"),

@@ -142,7 +142,7 @@ def test_an_author_s_mistake_is_named(index: int, message: str):
     assert message in str(raised.value)
 
 
-LINK = {"type": "resource_link", "name": "a\ud800", "uri": "file:///a"}
+LINK = {"type": "resource_link", "name": "a\ud800", "uri": "file:///a", "annotations": {"audience": ["user"]}}
 
 
 @pytest.mark.parametrize("prompt", ["a\ud800", ["a\ud800", png("red")], [LINK]], ids=["text", "list", "block"])
@@ -153,6 +153,10 @@ def test_a_lone_surrogate_in_a_prompt_does_not_break_the_gateway(served, prompt:
         opened = control.post("/episodes", content=body)
         assert opened.status_code == 201
         assert "a\ufffd" in opened.text
+        shown = opened.json()["observation"]["content"]
+        assert [block.get("annotations") for block in shown if block["type"] == "resource_link"] == (
+            [LINK["annotations"]] if prompt == [LINK] else []
+        )
         address = f"/episodes/{opened.json()['episode_id']}"
         assert control.get(address).status_code == control.delete(address).status_code == 200
         assert control.get("/readyz").json()["live"] == live

@@ -55,7 +55,7 @@ TESTS = {
     "bridges/envport_bridges/playing": "evaluation",
     "bridges/envport_bridges/evaluation": "evaluation/test_evaluation_command.py evaluation",
     "bridges/envport_bridges/evaluation/inspect_ai": "evaluation/test_evaluation_inspect.py evaluation",
-    "bridges/envport_bridges/agents/gateways": "evaluation/test_evaluation_secrecy.py evaluation",
+    "bridges/envport_bridges/agents/gateways": "agents/test_hosted_gateways.py evaluation",
     "bridges/envport_bridges/agents/programs": "agents evaluation/test_evaluation_agents.py evaluation",
     "bridges/envport_bridges/evaluation/players": "evaluation/test_evaluation_inspect.py evaluation",
     "bridges/envport_bridges/rollouts": "bridges/test_rollouts.py bridges/test_trl_connections.py bridges",
