@@ -19,6 +19,7 @@ from patience import patient
 from recorded import opened, played, table_on
 from sqlalchemy import create_engine, func, inspect, select, text, update
 
+from envport import trajectories
 from envport.episodes import OpenRequest
 from envport.errors import ConfigurationError, InvalidArguments, InvalidRequest, UnknownEpisode
 from envport.trajectories import EpisodeFilter, read_recorded
@@ -317,7 +318,7 @@ def test_migrations_make_the_same_tables(either: str) -> None:
         connection.execute(text("DROP TABLE alembic_version"))
     with database.write() as connection:
         config = Config()
-        folder = Path(__file__).parents[2] / "gateway" / "envport" / "trajectories" / "migrations"
+        folder = Path(trajectories.__file__).parent / "migrations"
         config.set_main_option("script_location", str(folder))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
