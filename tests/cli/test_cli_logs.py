@@ -14,6 +14,8 @@ from command_line import TOKEN, Served
 from harness import Era, Raw
 from slow import slow
 
+from envport import Client
+
 HERE = Path(__file__).parent
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -75,6 +77,20 @@ def test_ends_are_logged_with_their_outcome():
         ("info", left["episode_id"], "shutdown"),
     ]
     assert {(it["principal"], it["environment"]) for it in ended} == {("default", "watched")}
+
+
+@pytest.mark.parametrize(
+    ("options", "logged"), [((), False), (("--log-ends",), True), (("--log-level", "debug"), True)]
+)
+def test_for_people_ends_as_usual_are_logged_if_that_is_asked_for(options: tuple[str, ...], logged: bool):
+    with Served("counter", "--drain-seconds", "0", *options) as served:
+        with Client(served.url) as control:
+            closed, left = control.open("counter"), control.open("counter")
+            control.close_episode(closed.episode_id)
+        assert served.stop() == 0
+        ended = [line for line in served.log.splitlines() if " ended as " in line]
+    assert [left.episode_id in line for line in ended] == ([False, True] if logged else [True])
+    assert ended[-1].endswith("ended as closed: The gateway was shut down.")
 
 
 def test_ends_are_not_logged_where_only_warnings_are():

@@ -73,7 +73,7 @@ def serve(
 
     Without tokens, only this machine can reach the gateway.
     """
-    configure_logging(logs.log_level, logs.log_format)
+    configure_logging(logs.log_level, logs.log_format, ends=logs.ends)
     file = EnvironmentFile.read(config) if config is not None else None
     specs, unloadable = load_served(references or (), file, scoring.score)
     settings = settings_of(address, surfaces, access, capacity, cluster, store, logs, authors)

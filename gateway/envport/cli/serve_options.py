@@ -106,6 +106,19 @@ class LoggingOptions(OptionGroup):
     log_format: Annotated[
         LogFormat, typer.Option(help="Lines for people, or a JSON object on each line for programs.")
     ] = LogFormat.TEXT
+    log_ends: Annotated[
+        bool | None,
+        typer.Option(
+            "--log-ends/--no-log-ends",
+            help="Log each episode that ended as usual. By default, only with --log-format json.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether episodes that ended as usual are logged."""
+        return self.log_ends if self.log_ends is not None else self.log_format is LogFormat.JSON
 
 
 @dataclass(frozen=True)

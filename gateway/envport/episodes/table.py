@@ -35,13 +35,18 @@ from envport.episodes.versions import Versions
 from envport.episodes.watched import EpisodeObserver, Unobserved
 from envport.errors import ConfigurationError, EpisodeFailed, InvalidRequest, UnknownEpisode
 from envport.runtimes import ProgressSink, Runtime, kind_for, limits_kept_by, runtime_for
+from envport.telemetry.logs import ENDS
 from envport.telemetry.subject import EpisodeSubject
 from envport.trajectories import MemoryTrajectories, TrajectoryStore
-from envport.types import Choice, EpisodeInfo, LegalCall, Outcome, Status, Trajectory
+from envport.types import Choice, EpisodeInfo, LegalCall, Outcome, Reason, Status, Trajectory
 
 __all__ = ["Episodes"]
 
 logger = logging.getLogger(__name__)
+ends = logging.getLogger(ENDS)
+
+# Why an episode ended that neither its task, nor its owner, nor a limit of its own has ended.
+_UNASKED: frozenset[Reason] = frozenset({"expired", "shutdown"})
 
 # At shutdown, for all episodes together.
 _RELEASE_SECONDS = 10.0
@@ -451,8 +456,11 @@ class Episodes:
         if (episode := self._holding.get(subject.episode_id)) is not None:
             self.trajectories.end(episode.handle, episode.state(), episode.snapshot)
         # Failures are logged elsewhere, with their cause.
-        if outcome.status != "failed" and logger.isEnabledFor(logging.INFO):
-            logger.info(
+        if outcome.status == "failed":
+            return
+        log = logger if outcome.reason in _UNASKED else ends
+        if log.isEnabledFor(logging.INFO):
+            log.info(
                 "episode %s of environment %s ended as %s: %s",
                 subject.episode_id,
                 subject.environment,

@@ -14,7 +14,7 @@ from typing import Any
 from envport.telemetry.subject import episode_at_hand, principal_at_hand
 from envport.telemetry.tracing import current_ids
 
-__all__ = ["LogFormat", "LogLevel", "configure_logging"]
+__all__ = ["ENDS", "LogFormat", "LogLevel", "configure_logging"]
 
 
 class LogLevel(StrEnum):
@@ -33,13 +33,18 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def configure_logging(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None:
+ENDS = "envport.episodes.ends"
+"""The logger of episodes that ended as usual: one line for each would be most of a training's log."""
+
+
+def configure_logging(level: LogLevel, form: LogFormat = LogFormat.TEXT, *, ends: bool = False) -> None:
     """Log to standard error.
 
     Args:
         level: The least severe messages of envport that are logged. At `info`, libraries log from `warning` on; at
             any other level, they use the same level.
         form: Lines for people, or a JSON object on each line.
+        ends: Whether episodes that ended as usual are logged, at `info`. At `debug`, they always are.
     """
     handler = logging.StreamHandler(sys.stderr)
     date = "%H:%M:%S" if sys.stderr.isatty() else "%Y-%m-%d %H:%M:%S"
@@ -48,6 +53,7 @@ def configure_logging(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None
     handler.addFilter(_is_told_of)
     logging.basicConfig(level="WARNING" if level is LogLevel.INFO else level.upper(), handlers=[handler], force=True)
     logging.getLogger("envport").setLevel(level.upper())
+    logging.getLogger(ENDS).setLevel("WARNING" if level is LogLevel.INFO and not ends else level.upper())
     # At debug level, it logs the headers of WebSocket handshakes, with their tokens.
     server = logging.getLogger("uvicorn.error")
     server.setLevel(max(server.getEffectiveLevel(), logging.INFO))
