@@ -17,6 +17,8 @@ __all__ = ["ControlGroup", "ControlGroups"]
 _CONTROLLERS = ("memory", "pids", "cpuacct")
 # The names tell whose they are, so that the groups of a gateway that was killed are found.
 _NAME = re.compile(r"envport-(\d+)")
+# The kernel counts memory for a group in batches: so much may be missing at the limit.
+_TAKEN_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,19 @@ class ControlGroup:
             (folder / "cgroup.procs").write_text(str(pid))
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel has ended a process of the group because of the limit on memory."""
-        file = "memory.events" if self.version == 2 else "memory.oom_control"
-        return self._number("memory", file, "oom_kill ") > 0
+        """Whether the kernel has ended a process of the group because of the limit on memory.
+
+        The kernel also counts a process here that it has ended because the machine, or a group above, had no memory
+        left. Then the group has not reached its own limit.
+        """
+        if self.version == 2:
+            return all(self._number("memory", "memory.events", key) > 0 for key in ("oom_kill ", "oom "))
+        return self._number("memory", "memory.oom_control", "oom_kill ") > 0 and self._has_reached_its_limit()
+
+    def _has_reached_its_limit(self) -> bool:
+        # `memory.failcnt` would say it, but newer kernels no longer count there.
+        most, limit = (self._number("memory", f"memory.{it}_in_bytes", "") for it in ("max_usage", "limit"))
+        return most > limit - _TAKEN_AT_ONCE
 
     def cpu_seconds(self) -> float:
         """The CPU time that all processes of the group have taken, those that have ended included."""
