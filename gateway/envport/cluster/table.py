@@ -232,7 +232,7 @@ class ClusterTable:
         return await self._ask_info(FinishMessage(handle, principal))
 
     async def trajectory(self, handle: str, principal: str) -> Trajectory:
-        """The trajectory of an episode. Without a store, it is in the memory of the episode's host, and lost with it."""
+        """The trajectory of an episode. Without a store, it is in its host's memory, and lost with the host."""
         return await self._ask(TrajectoryMessage(handle, principal))
 
     async def _ask_info(self, message: EpisodeMessage[EpisodeInfo]) -> EpisodeInfo:
