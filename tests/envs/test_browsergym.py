@@ -170,6 +170,8 @@ async def an_order_is_given(episode: Episode) -> None:
         f"0: http://pages.localhost/index.html?{urlencode({'wanted': goal})}, 1: http://pages.localhost/terms.html"
     ]
     assert await called(episode, "tab_focus", index=2) == "There is no tab 2; the tabs are 0 to 1."
+    assert "Nothing is sold here." not in await called(episode, "tab_focus", index=0)
+    assert "Nothing is sold here." in await called(episode, "tab_focus", index=1)
     seen = await called(episode, "tab_close")
     assert "Tabs: " not in seen
     await called(episode, "fill", bid=element(seen, "textbox 'Name'"), value=goal)

@@ -26,6 +26,8 @@ from envport.errors import (
     MissingExtra,
 )
 from envport.registry import load
+from envport_envs.textarena.contests import CONTESTS
+from envport_envs.textarena.puzzles import PUZZLES
 
 
 @asynccontextmanager
@@ -263,6 +265,13 @@ async def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
 )
 def test_every_game_has_a_limit_of_calls(game: str, steps: int) -> None:
     assert load(f"textarena:{game}").prototype.max_steps == steps
+
+
+@pytest.mark.parametrize("game", [*CONTESTS, *PUZZLES])
+def test_every_game_with_typed_moves_tells_its_rules(game: str) -> None:
+    prompt = load(f"textarena:{game.removeprefix('Game') if game == 'Game2048' else game}-v0").prompt(None)
+    assert len(prompt.split()) > 8
+    assert "None" not in prompt
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ TESTS = {
     "bridges/envport_bridges/agents": "agents bridges evaluation/test_evaluation_agents.py evaluation",
     "bridges/envport_bridges/audit": "evaluation/test_audit.py evaluation",
     "bridges/envport_bridges/inspect_ai.py": "evaluation",
-    "bridges/envport_bridges/model_serving": "agents evaluation",
+    "bridges/envport_bridges/model_serving": "bridges/test_trl_model_serve.py agents evaluation",
     "bridges/envport_bridges/playing": "evaluation",
     "bridges/envport_bridges/evaluation": "evaluation/test_evaluation_command.py evaluation",
     "bridges/envport_bridges/evaluation/inspect_ai": "evaluation/test_evaluation_inspect.py evaluation",

@@ -189,15 +189,14 @@ def _row(entry: Mapping[str, Any], truth: Sequence[Sequence[str]]) -> BfclRow:
 def _schema(given: Any) -> Any:
     """A schema in the dialect of BFCL as JSON Schema.
 
-    The types `dict`, `float` and `tuple` have the names of Python there, and `any` allows everything.
+    The types `dict`, `float` and `tuple` have the names of Python there.
     """
     if isinstance(given, list):
         return [_schema(item) for item in cast("list[Any]", given)]
     if not isinstance(given, dict):
         return given
     schema = cast("dict[str, Any]", given)
-    kept = {key: value for key, value in schema.items() if not (key == "type" and value == "any")}
-    return {key: _keyword(key, value) for key, value in kept.items()}
+    return {key: _keyword(key, value) for key, value in schema.items()}
 
 
 def _keyword(key: str, value: Any) -> Any:
