@@ -24,7 +24,7 @@ from harness import running
 from opening import close_episode, open_episode
 from patience import patient
 
-from envport import AsyncClient
+from envport import AsyncClient, Solution
 from envport.environment import RuntimeKind
 from envport.episodes import Episode, Episodes
 from envport.errors import (
@@ -421,6 +421,12 @@ def test_a_tiny_model_learns_a_task_in_a_browser(tmp_path: Path) -> None:
 
 def test_an_episode_has_a_process_of_its_own() -> None:
     assert load("browsergym:miniwob.click-button").cls.runtime == "process"
+
+
+def test_a_task_that_names_its_solution_has_a_reference() -> None:
+    known, unknown = (load(f"browsergym:miniwob.{name}").prototype for name in ("click-test", "click-pie"))
+    assert known.reference_solution(None) == Solution([("click", {"bid": "13"})])
+    assert unknown.reference_solution(None) is None
 
 
 def test_pictures_come_with_tools_that_act_at_places() -> None:
