@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from envport.episodes.past import Past
 from envport.errors import EnvportError, InvalidArguments, InvalidRequest, ToolError
@@ -19,8 +18,7 @@ __all__ = ["CallResult", "LastAnswer", "PlayRecord"]
 _KEPT_REWARDS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
+class CallResult(NamedTuple):
     """The result of a tool call.
 
     Attributes:

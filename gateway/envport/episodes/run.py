@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from envport.definition import EnvironmentDefinition
@@ -387,8 +386,8 @@ class EpisodeRun:
         assert self._life.over is not None
         words = f"The episode is over. {self._life.over.message}"
         more_keys = self.start.tools.tools[tool].more_keys
-        return replace(
-            result, truncated=True, observation=told_of_its_end(result.observation, words, more_keys=more_keys)
+        return result._replace(
+            truncated=True, observation=told_of_its_end(result.observation, words, more_keys=more_keys)
         )
 
 

@@ -6,9 +6,9 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from pydantic_core import to_jsonable_python
 
@@ -80,8 +80,10 @@ class Load:
     busy: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+_NO_INFO: dict[str, Any] = {}
+
+
+class StepResult(NamedTuple):
     """A `Step` with its observation in wire form and its reward checked.
 
     Attributes:
@@ -96,7 +98,7 @@ class StepResult:
     reward: float | None = None
     terminated: bool = False
     truncated: bool = False
-    info: dict[str, Any] = field(default_factory=dict[str, Any])
+    info: dict[str, Any] = _NO_INFO
 
     @classmethod
     def of(cls, value: Any) -> StepResult:
@@ -116,7 +118,7 @@ class StepResult:
             reward=reward_of(step.reward),
             terminated=bool(step.terminated),
             truncated=bool(step.truncated),
-            info=to_jsonable_python(dict(step.info), fallback=repr) if step.info else {},
+            info=to_jsonable_python(dict(step.info), fallback=repr) if step.info else _NO_INFO,
         )
 
 
