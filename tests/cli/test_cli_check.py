@@ -29,6 +29,21 @@ class Blocks(Environment):
         time.sleep(3600)
 
 
+class InSplits(Blocks):
+    \"\"\"Blocks when a task is read.\"\"\"
+
+    def splits(self):
+        return {"train": Slow()}
+
+
+class Slow(list):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        time.sleep(3600)
+
+
 class InThread(Blocks):
     \"\"\"Hangs in a thread.\"\"\"
 
@@ -61,6 +76,16 @@ def test_a_call_that_blocks_is_told_named_and_left(hangs: Path) -> None:
     # While it hangs, on standard error.
     assert " s: playing seed 0 (1 of 3): the call act({})" in done.stderr
     assert "error: blocks breaks the authoring contract" in done.stderr
+
+
+def test_tasks_that_cannot_be_read_in_time_are_named(hangs: Path) -> None:
+    seconds = f"{patient(0.8):g}"
+    done = envport("check", "./hangs.py:InSplits", "--seconds", seconds, cwd=hangs)
+    assert done.returncode == 1
+    assert (
+        f"error [coverage] stopped after {seconds} s, in reading split 'train', task 1 of 10, which blocks"
+        in done.stdout
+    )
 
 
 @pytest.mark.parametrize("cls", ["InThread", "InProcess"])

@@ -36,10 +36,6 @@ class Hangs(Environment):
         if where == self.where:
             LET_GO.wait()
 
-    def splits(self) -> dict[str, list[Task]]:
-        self._at("splits")
-        return {}
-
     def reset(self, *, seed: int, task: Task | None) -> str:
         self._at(f"reset of seed {seed}")
         return "ready"
@@ -70,12 +66,6 @@ class HangsInClose(Hangs):
     """Hangs when it is closed."""
 
     where = "close"
-
-
-class HangsInSplits(Hangs):
-    """Hangs when its tasks are asked for."""
-
-    where = "splits"
 
 
 class HangsInCoroutine(Environment):
@@ -115,7 +105,6 @@ async def examined(cls: type[Environment], seconds: float, seeds: Sequence[int] 
         (HangsInAct, "call", "act({}) hangs"),
         (HangsInReset, "reset", "reset() hangs"),
         (HangsInClose, "close", "close() hangs"),
-        (HangsInSplits, "splits", "reading the splits hangs"),
         (HangsInCoroutine, "call", "act({}) hangs"),
     ],
 )
