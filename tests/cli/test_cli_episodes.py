@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pytest
 from command_line import Served, envport_here
 from mcp import Client as McpClient
 from patience import patient
+from recorded import played, table_on
 
 from envport import Client
 
@@ -195,6 +197,18 @@ def test_an_episode_is_shown_as_its_player_saw_it(recorded: Recorded, tmp_path: 
     assert image.suffix == ".png"
     assert f"[image: image/png, 70 bytes, {image}]" in done.stdout
     assert image.read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_episode_without_a_task_is_shown(tmp_path: Path):
+    async def record() -> str:
+        async with table_on(tmp_path) as (table, _):
+            return await played(table, "count")
+
+    handle = asyncio.run(record())
+    done = envport_here("episodes", "show", handle, "--store", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^ *task +none$", done.stdout, re.MULTILINE)
+    assert "1. count()   " in done.stdout
 
 
 def test_an_episode_is_shown_as_json(recorded: Recorded):

@@ -267,6 +267,17 @@ def test_every_game_has_a_limit_of_calls(game: str, steps: int) -> None:
     assert load(f"textarena:{game}").prototype.max_steps == steps
 
 
+async def test_nobody_is_told_to_walk_off_the_lake() -> None:
+    async with table("FrozenLake-v0") as episodes:
+        episode = await opened(episodes)
+        corners = [(("down", "right"), "right", 3), (("down", "left"), "left", 3), (("down", "right"), "down", 3)]
+        for ways, way, cells in corners:
+            assert await episode.legal_calls() == [("walk", {"direction": one}) for one in ways]
+            for _ in range(cells):
+                await episode.call("walk", {"direction": way})
+        assert await episode.legal_calls() == [("walk", {"direction": one}) for one in ("up", "right")]
+
+
 @pytest.mark.parametrize("game", [*CONTESTS, *PUZZLES])
 def test_every_game_with_typed_moves_tells_its_rules(game: str) -> None:
     prompt = load(f"textarena:{game.removeprefix('Game') if game == 'Game2048' else game}-v0").prompt(None)

@@ -368,6 +368,16 @@ def test_it_needs_a_store_that_stays(where: str | None) -> None:
         StoreSettings(where, resume=True).open()
 
 
+@pytest.mark.parametrize("where", [None, "memory"])
+def test_a_cluster_without_a_store_shares_none(where: str | None):
+    assert StoreSettings(where).open_shared() is None
+
+
+def test_a_cluster_cannot_share_a_folder():
+    with pytest.raises(ConfigurationError, match="with --runtime ray, --store takes the URL of a PostgreSQL database"):
+        StoreSettings("/tmp/episodes").open_shared()
+
+
 def test_the_secret_of_the_tokens_is_kept_from_others(tmp_path: Path) -> None:
     secret = kept_secret(tmp_path)
     (file,) = tmp_path.iterdir()

@@ -78,6 +78,17 @@ async def test_nobody_else_finds_it(where: str) -> None:
         assert (await archive.find(EpisodeFilter(principal="bob"))).episodes == []
 
 
+async def test_values_of_a_label_are_those_of_a_principal(where: str) -> None:
+    async with table_on(where) as (table, archive):
+        for principal, run in (("ann", "first"), ("bob", "theirs"), ("ann", "second"), ("ann", "first")):
+            await opened(table, principal=principal, run=run)
+        assert await archive.label_values("run", "ann") == ["first", "second"]
+        assert await archive.label_values("run", "bob") == ["theirs"]
+        assert await archive.label_values("run", "eve") == []
+        assert await archive.label_values("run", limit=2) == ["first", "second"]
+        assert await archive.label_values("group") == []
+
+
 async def test_filters(where: str) -> None:
     async with table_on(where) as (table, archive):
         first = await played(table, "count", run="a", sample="1")
