@@ -70,6 +70,8 @@ def test_a_running_episode_is_followed_step_by_step(gateway: Served, tabs: Tabs)
             assert "eward" not in seen
             unseen = tab.get_by_role("region", name="What the player did not see")
             assert unseen.locator("[data-reward-of='9']").inner_text() in ("Step 9: 1", "Step 9: -1")
+            unseen.get_by_text("Metadata of the task").click()
+            unseen.get_by_text('"paddle": 0').wait_for()
             # A reset is another run of the same episode.
         with Client(gateway.url) as client:
             client.reset(handle_of(gateway, who="followed"), seed=2)

@@ -34,6 +34,7 @@ def test_catch_is_played_to_its_end_from_the_catalogue_on(gateway: Served, tabs:
         started(tab)
         observation = tab.get_by_role("region", name="Observation")
         tab.get_by_text("9 moves until the ball lands").wait_for()
+        tab.get_by_text("direction: Where to move the paddle.").wait_for()
         for moves in range(9):
             tab.get_by_role("heading", name=f"History ({moves})").wait_for()
             before = observation.locator("pre").first.inner_text()
