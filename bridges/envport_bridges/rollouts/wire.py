@@ -14,10 +14,13 @@ from envport_bridges.rollouts.backend import CallReply
 
 __all__ = ["read_answer", "read_result", "written"]
 
+# `json.dumps` would make one for each call.
+_encoder = json.JSONEncoder(allow_nan=False)
+
 
 def written(arguments: Mapping[str, Any]) -> bytes:
     """The arguments of a call as JSON. It is ASCII, so that lone surrogates survive."""
-    return json.dumps(arguments, allow_nan=False).encode("ascii")
+    return _encoder.encode(arguments).encode("ascii")
 
 
 def read_answer(status: int, content_type: str, body: bytes) -> CallReply:
