@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -278,3 +279,12 @@ def test_a_preset_that_is_not_installed_says_which_program_it_needs(monkeypatch:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InvalidOption, match="the preset codex needs the program 'codex', which is not on PATH"):
         Agent.named("codex", given_model=True)
+
+
+@pytest.mark.parametrize(
+    ("program", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -15 $$", 143)], ids=["ended", "killed", "stopped"]
+)
+def test_a_program_that_a_signal_has_ended_has_the_exit_code_of_shells(program: str, code: int):
+    supervisor = [sys.executable, "-m", "envport_bridges.agents.programs.supervisor", "sh", "-c", program]
+    with subprocess.Popen(supervisor, stdin=subprocess.PIPE) as running:
+        assert running.wait(patient(30)) == code

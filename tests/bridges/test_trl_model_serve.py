@@ -99,7 +99,8 @@ def test_sdks_get_turns_whose_contexts_grow_by_what_was_sampled(served: tuple[st
 
 
 def test_a_session_ends_with_its_token(served: tuple[str, str, subprocess.Popen[str]]):
-    url, _, _ = served
+    url, greeting, _ = served
+    assert "There is no token" not in greeting
     with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}) as control:
         session = control.post("/sessions").json()
         with openai.OpenAI(base_url=f"{url}/v1", api_key=session["token"], max_retries=0) as agent:
