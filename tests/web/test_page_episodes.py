@@ -165,7 +165,8 @@ def test_token_ids_and_logprobs_of_a_rollout_are_shown(gateway: Served, store: P
 
 
 def test_what_is_recorded_of_a_hostile_environment_is_not_run(gateway: Served, tabs: Tabs):
-    with playing(gateway.url, "hostile", labels={"who": "<img src=x onerror='window.broken=true'>"}) as episode:
+    labels = {"who": "<img src=x onerror='window.broken=true'>", "run": "of one"}
+    with playing(gateway.url, "hostile", labels=labels) as episode:
         episode.call("speak", {"word": "<iframe src='https://example.invalid/'></iframe>"})
         episode.call("end", {})
         with tabs.open(f"{gateway.url}/ui/episodes?environment=hostile") as tab:
@@ -177,6 +178,10 @@ def test_what_is_recorded_of_a_hostile_environment_is_not_run(gateway: Served, t
             tab.get_by_text("Diagnostics").click()
             tab.get_by_text('"hidden": "<script>').wait_for()
             assert tab.evaluate("window.broken") is None
+    with tabs.open(f"{gateway.url}/ui/runs") as tab:
+        run = tab.locator("li", has=tab.get_by_role("link", name="of one"))
+        run.wait_for()
+        assert run.inner_text() == "of one – 1 episode"
 
 
 def test_holders_of_the_scope_play_see_their_episodes_without_rewards(tmp_path: Path, tabs: Tabs):

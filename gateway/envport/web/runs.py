@@ -72,7 +72,8 @@ class RunsView:
                 live = await archive.count(EpisodeFilter(principal=owner, labels={"run": run}, live=True))
                 with ui.element("li"):
                     link(run, f"/ui/runs/{quote(run, safe='')}")
-                    text(f" – {count:,} episodes{f', {live} running' if live else ''}", "span")
+                    running = f", {live} running" if live else ""
+                    text(f" – {count:,} episode{'s' if count != 1 else ''}{running}", "span")
 
 
 class RunView:
