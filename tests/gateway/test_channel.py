@@ -17,6 +17,7 @@ from command_line import Served
 from environments import Gate
 from harness import RunningGateway, running
 from patience import patient
+from scored_environments import Judged
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
@@ -232,27 +233,10 @@ async def test_in_lines_an_answer_does_not_wait_for_what_computes_after_it():
             assert (await trainer.receive())["result"]["content"][0]["text"] == "True"
 
 
-class Scored(Environment):
-    """Scores how far it was counted."""
-
-    def reset(self, *, seed: int, task: Task | None) -> str:
-        self.counted = 0
-        return "ready"
-
-    @tool
-    def count(self) -> str:
-        """Count."""
-        self.counted += 1
-        return str(self.counted)
-
-    def score(self) -> float:
-        return float(self.counted)
-
-
 async def test_a_call_does_not_overtake_what_was_asked_before_it():
-    with running(EnvironmentDefinition("scored", Scored)) as gateway:
+    with running(EnvironmentDefinition("judged", Judged)) as gateway:
         async with line(gateway, None, "envport.lines") as trainer:
-            handle = await trainer.open("scored")
+            handle = await trainer.open("judged")
             finish = {"jsonrpc": "2.0", "id": 2, "method": "episodes/finish", "params": {"episode_id": handle}}
             await trainer.socket.send(f"{request(1, handle)}\n{json.dumps(finish)}\n{request(3, handle)}")
             answers: dict[int, Any] = {}
@@ -260,7 +244,7 @@ async def test_a_call_does_not_overtake_what_was_asked_before_it():
                 async with asyncio.timeout(patient(20)):
                     lines = (await trainer.socket.recv()).splitlines()
                 answers |= {answer["id"]: answer["result"] for answer in map(json.loads, lines)}
-            assert answers[2]["score"] == 1.0
+            assert answers[2]["score"] == 10
             assert answers[3]["_meta"]["envport/error"] == "episode_over"
 
 
