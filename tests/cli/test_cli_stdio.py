@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from pathlib import Path
 
 import pytest
 from command_line import SECONDS, command, environment, text
@@ -68,3 +70,65 @@ def test_it_ends_with_its_input_and_leaves_the_output_to_the_protocol():
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+LOUD = """
+print("loaded")
+
+from envport import Environment, tool
+
+
+class Loud(Environment):
+    '''Prints.'''
+
+    def reset(self, *, seed, task):
+        print("reset")
+        return "ready"
+
+    @tool
+    def act(self) -> str:
+        '''Act.'''
+        print("called")
+        return "done"
+
+
+class LoudInThread(Loud):
+    '''Prints in a thread.'''
+
+    runtime = "thread"
+
+
+class LoudInProcess(Loud):
+    '''Prints in a process.'''
+
+    runtime = "process"
+"""
+
+
+@pytest.mark.parametrize("name", ["Loud", "LoudInThread", "LoudInProcess"])
+def test_what_an_environment_prints_is_no_part_of_the_protocol(tmp_path: Path, name: str):
+    (tmp_path / "loud.py").write_text(LOUD)
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    messages = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "act", "arguments": {}}},
+    ]
+    with subprocess.Popen(
+        command("stdio", f"./loud.py:{name}", "--seed", "1"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        cwd=tmp_path,
+    ) as served:
+        assert served.stdin is not None
+        assert served.stdout is not None
+        served.stdin.write("".join(f"{json.dumps(message)}\n" for message in messages))
+        served.stdin.flush()
+        answers = [json.loads(served.stdout.readline()) for _ in range(2)]
+        rest, errors = served.communicate(timeout=SECONDS)
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert (rest, served.returncode) == ("", 0)
+    assert "loaded" in errors

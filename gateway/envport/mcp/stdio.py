@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, cast
 
 import anyio
@@ -61,7 +63,8 @@ async def serve_stdio(
     if sys.platform == "win32":
         # Windows has no SIGTERM to catch.
         async with table.run(), stdio_server() as (read, write):
-            await server.run(read, write, options)
+            with _prints_to_standard_error():
+                await server.run(read, write, options)
         return
     source = StandardInput()
     # The SDK only iterates over the lines.
@@ -69,8 +72,22 @@ async def serve_stdio(
     async with table.run(), stdio_server(lines) as (read, write), anyio.create_task_group() as tasks:
         exchange = Exchange(read, write)
         await tasks.start(end_on_sigterm, table, exchange, source, drain_seconds)
-        await server.run(exchange.read, exchange.write, options)
+        with _prints_to_standard_error():
+            await server.run(exchange.read, exchange.write, options)
         tasks.cancel_scope.cancel()
+
+
+@contextmanager
+def _prints_to_standard_error() -> Generator[None]:
+    """While the SDK has standard output, which is the client's, print to standard error."""
+    before = sys.stdout
+    with redirect_stdout(sys.stderr):
+        try:
+            yield
+        finally:
+            # It may hold what was printed while the environment was loaded. Once the SDK gives standard output back,
+            # that would be written to the client.
+            before.flush()
 
 
 def _server(spec: EnvironmentDefinition, table: EpisodeTable, choice: Choice) -> Server[Any]:
