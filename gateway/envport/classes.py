@@ -30,6 +30,8 @@ def find_class(target: str) -> tuple[type[Environment], str]:
     """
     if ":" not in target:
         points = installed()
+        if target not in points and target.endswith(".py"):
+            raise EnvironmentNotFound(f"{target} is a file: name the class in it too, as in {target}:MyEnvironment")
         if target not in points:
             raise EnvironmentNotFound(
                 f"there is no environment {target!r}; installed: {', '.join(points) or 'none'}; "

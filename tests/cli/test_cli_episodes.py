@@ -297,6 +297,21 @@ def test_episodes_are_exported(recorded: Recorded, tmp_path: Path):
     assert {path.name for path in (tmp_path / "trajectories").iterdir()} >= {f"{recorded.said}.json", "images"}
 
 
+def test_nothing_found_is_told_with_the_reason(recorded: Recorded, tmp_path: Path):
+    assert "No episode is recorded that fits." in recorded.run("list", "--environment", "nothing").stdout
+    missing = recorded.run("show", "ep_never_was")
+    assert missing.returncode == 2
+    assert "A running gateway writes to it once a second" in missing.stderr
+
+    async def begin() -> None:
+        async with table_on(tmp_path):
+            pass
+
+    asyncio.run(begin())
+    empty = envport_here("episodes", "list", "--store", str(tmp_path))
+    assert empty.stdout.startswith("No episode is recorded. A running gateway writes to its store once a second.")
+
+
 def test_an_export_of_nothing_is_none(recorded: Recorded, tmp_path: Path):
     for words, said in (
         ((str(tmp_path / "a.jsonl"), "--min-reward", "9"), "no episode fits"),

@@ -155,6 +155,7 @@ def test_options_are_read_as_the_types_of_the_constructor(door: str, query: str,
     ("reference", "error", "complaint"),
     [
         ("nonsense", EnvironmentNotFound, "there is no environment 'nonsense'; installed: .*counter"),
+        ("./own.py", EnvironmentNotFound, "own.py is a file: name the class in it too, as in ./own.py:MyEnvironment"),
         ("no.such.module:Thing", EnvironmentNotFound, "there is no module 'no.such.module'"),
         ("./nowhere.py:Thing", EnvironmentNotFound, "there is no file ./nowhere.py"),
         ("envport_envs.counter:Nothing", EnvironmentNotFound, "no 'Nothing'; environments there: CounterEnvironment"),

@@ -56,7 +56,7 @@ async def test_the_player_never_sees_them(labelled: RunningGateway):
         ({"run": "x" * 129}, "label 'run' has to be text of 1 to 128 characters"),
         ({"run": ""}, "label 'run' has to be text of 1 to 128"),
         ({"run": "two\nlines"}, "it has to be printable"),
-        ({"run": 3}, "labels: Input should be a valid string"),
+        ({"run": 3}, "labels 'run': Input should be a valid string"),
     ],
 )
 def test_they_are_bounded(labelled: RunningGateway, labels: dict[str, str], complaint: str):

@@ -137,7 +137,7 @@ BAD: list[tuple[Any, str]] = [
     ({"KEY": ""}, "secret 'KEY' has to be text"),
     ({"K E Y": SECRET}, "'K E Y' cannot name a secret"),
     ({f"K{number}": SECRET for number in range(33)}, "33 secrets are given; allowed: at most 32"),
-    ({"KEY": [SECRET]}, "secrets: Input should be a valid string"),
+    ({"KEY": [SECRET]}, "secrets 'KEY': Input should be a valid string"),
     ([SECRET], "secrets: Input should be a valid dictionary"),
     (SECRET, "secrets: Input should be a valid dictionary"),
 ]

@@ -137,7 +137,8 @@ async def named_episode(archive: Archive, handle: str) -> RecordedEpisode:
         return await read_recorded(archive, handle)
     except UnknownEpisode:
         raise ConfigurationError(
-            f"the store has no episode {handle!r}: envport episodes list shows which it has"
+            f"the store has no episode {handle!r}: envport episodes list shows which it has. A running gateway writes "
+            "to it once a second"
         ) from None
 
 

@@ -7,7 +7,7 @@ from envport.episodes.callers import Leaving, while_connected
 from envport.episodes.catalogue import environment_info, task_page
 from envport.episodes.episode import Episode
 from envport.episodes.faults import whose
-from envport.episodes.forms import ForkFields, OpenFields, TaskFields, call_id_of, told_of_fields
+from envport.episodes.forms import ForkFields, OpenFields, TaskFields, call_id_of, field_at, told_of_fields
 from envport.episodes.limits import Limits
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation
@@ -38,6 +38,7 @@ __all__ = [
     "WatchedTable",
     "call_id_of",
     "environment_info",
+    "field_at",
     "resolve",
     "task_page",
     "told_of_fields",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import (
@@ -21,9 +21,11 @@ from envport.episodes.requests import MAX_LABEL, MAX_LABELS, OpenRequest
 from envport.errors import InvalidRequest
 from envport.types import CALL_ID_KEY, Choice, Task
 
-__all__ = ["ForkFields", "OpenFields", "TaskFields", "call_id_of", "told_of_fields"]
+__all__ = ["ForkFields", "OpenFields", "TaskFields", "call_id_of", "field_at", "told_of_fields"]
 
 _LONGEST_CALL_ID = 200
+# Fields that hold values by names of their own.
+_NAMED = frozenset({"labels", "secrets"})
 
 
 class TaskFields(BaseModel):
@@ -109,7 +111,7 @@ class OpenFields(TaskFields):
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
-            said = ((str((*detail["loc"], "fields")[0]), detail["msg"]) for detail in error.errors())
+            said = ((field_at(detail["loc"]) or "fields", detail["msg"]) for detail in error.errors())
             raise InvalidRequest(told_of_fields(said)) from None
 
     def request(self, principal: str) -> OpenRequest:
@@ -137,6 +139,17 @@ def call_id_of(meta: Mapping[str, Any]) -> str | None:
     if given is not None and not (isinstance(given, str) and 0 < len(given) <= _LONGEST_CALL_ID):
         raise InvalidRequest(f"_meta[{CALL_ID_KEY!r}] has to be a string of 1 to {_LONGEST_CALL_ID} characters")
     return given
+
+
+def field_at(location: Sequence[int | str]) -> str:
+    """The name of a field that is malformed; empty if it is all of them.
+
+    Args:
+        location: Where it is. Within a union, the names of its members follow.
+    """
+    if location and location[0] in _NAMED and len(location) > 1:
+        return f"{location[0]} {str(location[1])[:80]!r}"
+    return str(location[0]) if location else ""
 
 
 def told_of_fields(problems: Iterable[tuple[str, str]]) -> str:

@@ -100,5 +100,5 @@ class Readiness:
             logger.exception("environment %s could not be prepared", spec.name)
             return Preparation("failed", f"{type(error).__name__} while it was being prepared; the log says more")
         if keeper is not None:
-            logger.info("environment %s: limits on memory, processes and CPU time are kept by %s", spec.name, keeper)
+            logger.debug("environment %s: limits on memory, processes and CPU time are kept by %s", spec.name, keeper)
         return Preparation("ready", limits_kept_by=keeper)

@@ -16,7 +16,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from envport.episodes import told_of_fields
+from envport.episodes import field_at, told_of_fields
 from envport.errors import (
     AtCapacity,
     CallerLeft,
@@ -161,7 +161,8 @@ async def _envport_error(request: Request, error: Exception) -> JSONResponse:
 
 async def _malformed(request: Request, error: Exception) -> JSONResponse:
     details = cast("RequestValidationError", error).errors()
-    said = ((str(detail["loc"][1]) if len(detail["loc"]) > 1 else "body", detail["msg"]) for detail in details)
+    # The first part says where the fields are: in the body, or in the path.
+    said = ((field_at(detail["loc"][1:]) or "body", detail["msg"]) for detail in details)
     body = {"code": "invalid_request", "message": told_of_fields(said)}
     return JSONResponse({"error": body}, 422)
 

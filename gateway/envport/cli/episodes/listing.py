@@ -34,7 +34,8 @@ def list_recorded(
         console.document([episode_document(stored) for stored in found])
         return
     if not found:
-        console.line("No episode is recorded that fits.")
+        fits = "" if wanted == FilterOptions() else " that fits"
+        console.line(f"No episode is recorded{fits}. A running gateway writes to its store once a second.")
         return
     for number, line in enumerate(_table([_HEADINGS, *map(_row, found)])):
         console.line(line, "" if number else "bold")
