@@ -68,14 +68,18 @@ def nesting(value: Any) -> int:
     return deepest
 
 
-def nested_too_deeply(value: Any, written: str) -> bool:
+def nested_too_deeply(value: Any, written: str | bytes) -> bool:
     """Whether data has more than `MOST_NESTED` levels, so that clients could not read it.
 
     Args:
         value: The data.
-        written: The same as JSON. It mostly has too few brackets, and is searched faster than the data.
+        written: JSON with the data in it. It mostly has too few brackets, and is searched faster than the data.
     """
-    return written.count("[") + written.count("{") > MOST_NESTED and nesting(value) > MOST_NESTED
+    if isinstance(written, bytes):
+        brackets = written.count(b"[") + written.count(b"{")
+    else:
+        brackets = written.count("[") + written.count("{")
+    return brackets > MOST_NESTED and nesting(value) > MOST_NESTED
 
 
 def text_of(block: ContentBlock) -> str:

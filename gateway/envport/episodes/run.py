@@ -26,7 +26,7 @@ from envport.errors import (
 )
 from envport.runtimes import ProgressSink, Runtime, StepResult, Worker
 from envport.telemetry.subject import EpisodeSubject
-from envport.telemetry.tracing import annotate, traced
+from envport.telemetry.tracing import annotate
 from envport.tools.content import text_observation, told_of_its_end
 from envport.trajectories import EpisodeSnapshot, ResumePoint
 from envport.types import LegalCall, Observation, StepRecord, Task, Trajectory
@@ -109,8 +109,7 @@ class EpisodeRun:
             EpisodeFailed: The environment broke; the episode has ended as failed.
         """
         task = self.start.task
-        if traced():
-            annotate({"envport.task.split": self.start.split, "envport.task.id": task.id if task is not None else None})
+        annotate({"envport.task.split": self.start.split, "envport.task.id": task.id if task is not None else None})
         try:
             self._worker = await runtime.open(self._spec, self._limits.bounds(self._spec), on_lost)
             first = await self._worker.reset(seed=self.start.seed, task=task, secrets=secrets)

@@ -210,8 +210,7 @@ class Episodes:
         spec = self.environment(request.environment)
         request = request.checked(spec)
         self.trajectories.check()
-        choice = request.choice
-        start = await reading(spec, partial(resolve, spec, choice)) if spec.cls.remote_tasks else resolve(spec, choice)
+        start = await reading(spec, partial(resolve, spec, request.choice))
         await self._admission.acquire(request.principal, spec.name, wait=request.wait)
         if not self._versions.is_current(spec):
             # It was replaced while this request waited.

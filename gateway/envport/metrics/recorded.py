@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from envport.types import Outcome
 
 __all__ = ["EpisodeMetrics"]
 
+MetricT = TypeVar("MetricT", Counter, Histogram)
+
 # The buckets cover fast calls of inline environments, and calls that wait for a person or a build.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
+class _Series(dict[tuple[str, ...], MetricT], Generic[MetricT]):
+    """The series of a metric by their labels. They are cached, to avoid the lock of the Prometheus client."""
+
+    def __init__(self, metric: MetricT):
+        super().__init__()
+        self._metric = metric
+
+    def __missing__(self, labels: tuple[str, ...]) -> MetricT:
+        series = self[labels] = self._metric.labels(*labels)
+        return series
+
+
 class _Timed:
-    """A histogram by environment and result. Its series are cached, to avoid the lock of the Prometheus client."""
+    """A histogram by environment and result."""
 
     def __init__(self, name: str, documentation: str, registry: CollectorRegistry):
-        self._histogram = Histogram(name, documentation, ("environment", "result"), buckets=_SECONDS, registry=registry)
-        self._series: dict[tuple[str, str], Histogram] = {}
+        self._series = _Series(
+            Histogram(name, documentation, ("environment", "result"), buckets=_SECONDS, registry=registry)
+        )
 
     def observe(self, environment: str, result: str, seconds: float) -> None:
-        key = (environment, result)
-        series = self._series.get(key)
-        if series is None:
-            series = self._series[key] = self._histogram.labels(environment, result)
-        series.observe(seconds)
+        self._series[environment, result].observe(seconds)
 
 
 class EpisodeMetrics:
@@ -48,13 +61,13 @@ class EpisodeMetrics:
             "How long tool calls took, the wait for their turn in the episode included.",
             registry,
         )
-        self._ended = Counter(
+        ended = Counter(
             "envport_episodes_ended",
             "Episodes that ended, by how they ended; fault is its owner (player, environment, infrastructure) or none.",
             ("environment", "status", "reason", "fault"),
             registry=registry,
         )
-        self._ended_series: dict[tuple[str, str, str, str], Counter] = {}
+        self._ended = _Series(ended)
         self._refused = Counter(
             "envport_admission_refusals",
             "Episodes that were refused for want of room, by the limit that was reached.",
@@ -79,11 +92,7 @@ class EpisodeMetrics:
 
     def ended(self, environment: str, outcome: Outcome) -> None:
         """Count the end of an episode."""
-        key = (environment, outcome.status, outcome.reason, outcome.fault or "none")
-        series = self._ended_series.get(key)
-        if series is None:
-            series = self._ended_series[key] = self._ended.labels(*key)
-        series.inc()
+        self._ended[environment, outcome.status, outcome.reason, outcome.fault or "none"].inc()
 
     def refused(self, limit: str) -> None:
         """Count a refusal."""

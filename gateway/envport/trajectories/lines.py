@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pydantic_core import to_json
 
-from envport.blocks import MOST_NESTED, nesting, whole_text
+from envport.blocks import MOST_NESTED, nested_too_deeply, nesting, whole_text
 from envport.trajectories.store import EpisodeSnapshot, EpisodeState, ResumePoint, Totals
 from envport.types import Observation, StepRecord
 
@@ -40,9 +40,8 @@ def json_line(record: StepRecord) -> bytes:
             line = whole_text(json.dumps(record.model_dump(), ensure_ascii=False)).encode()
         except RecursionError:
             return _without_what_is_deep(record)
-    if line.count(b"[") + line.count(b"{") > MOST_NESTED and nesting([record.arguments, record.info]) > MOST_NESTED:
-        return _without_what_is_deep(record)
-    return line
+    too_deep = nested_too_deeply([record.arguments, record.info], line)
+    return _without_what_is_deep(record) if too_deep else line
 
 
 def _without_what_is_deep(record: StepRecord) -> bytes:
