@@ -19,7 +19,6 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import secrets
 import sys
 import time
 from collections.abc import Iterator
@@ -56,10 +55,10 @@ class Journal:
 
     Args:
         folder: Folder of all journals. It is made if it is missing.
-        resumes: Whether its live episodes are to be resumed after a restart.
+        name: Its name, which no other journal has.
 
     Attributes:
-        name: Its name, which no other journal has.
+        name: Its name.
         path: Its folder.
         end: The position after the last line.
 
@@ -67,8 +66,8 @@ class Journal:
         OSError: The folder cannot be written to.
     """
 
-    def __init__(self, folder: Path, *, resumes: bool = False):
-        self.name = f"{RESUMING if resumes else ''}{secrets.token_hex(8)}"
+    def __init__(self, folder: Path, name: str):
+        self.name = name
         self.path = folder / self.name
         self.path.mkdir(parents=True, mode=0o700)
         self._lock = _lock(self.path)

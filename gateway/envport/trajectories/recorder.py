@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,14 +12,14 @@ import anyio
 import anyio.to_thread
 from sqlalchemy.exc import SQLAlchemyError
 
-from envport.entropy import random_bits
 from envport.errors import ConfigurationError, StoreUnavailable, UnknownEpisode
 from envport.trajectories.archive import Archive, StoredEpisode
 from envport.trajectories.changes import Changes
 from envport.trajectories.database import Database, said
 from envport.trajectories.database_archive import DatabaseArchive
 from envport.trajectories.drainer import Drainer
-from envport.trajectories.journal import Journal
+from envport.trajectories.journal import RESUMING, Journal
+from envport.trajectories.keys import RunKeys, claimed_name
 from envport.trajectories.lines import call_line, ended_line, opened_line, point_line
 from envport.trajectories.pruning import prune
 from envport.trajectories.reading import read_left, read_point
@@ -79,7 +78,7 @@ class DatabaseTrajectories:
         self._journals = _journals_of(self._database, journals)
         self._changes = Changes()
         try:
-            self._journal = Journal(self._journals, resumes=resumes)
+            self._journal = Journal(self._journals, claimed_name(self._database, RESUMING if resumes else ""))
         except OSError as error:
             self._database.close()
             raise ConfigurationError(f"{self._journals} cannot hold journals: {error.strerror}") from None
@@ -88,7 +87,7 @@ class DatabaseTrajectories:
         self.archive: Archive | None = self._archive
         self._keys: dict[str, int] = {}
         self._known_listings: set[str] = set()
-        self._last_key = 0
+        self._run_keys = RunKeys(self._journal.name)
         self._left: dict[int, StoredEpisode] = {}
 
     @asynccontextmanager
@@ -98,6 +97,7 @@ class DatabaseTrajectories:
         if self.resumes:
             self._left = await self._database.read(partial(read_left, gateway=self._journal.name))
             self._keys.update({one.info.episode_id: key for key, one in self._left.items()})
+            self._run_keys.stay_above(max(self._left, default=0))
         self._drainer.start()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep_house)
@@ -180,18 +180,12 @@ class DatabaseTrajectories:
         self._database.close()
 
     def _begin(self, episode_id: str, snapshot: EpisodeSnapshot, point: ResumePoint | None = None) -> None:
-        key = self._new_key()
+        key = self._run_keys.new()
         fingerprint = snapshot.fingerprint
         line = opened_line(key, snapshot, with_tools=fingerprint not in self._known_listings)
         self._journal.write(line + point_line(key, point) if point is not None else line)
         self._known_listings.add(fingerprint)
         self._keys[episode_id] = key
-
-    def _new_key(self) -> int:
-        """A key that no other run has, and that is higher than those of earlier ones."""
-        now = int(time.time() * 1000) << 21 | random_bits(21)
-        self._last_key = max(now, self._last_key + 1)
-        return self._last_key
 
     async def _committed(self) -> None:
         await self._drainer.flush(_COMMIT_SECONDS, retry=True)
