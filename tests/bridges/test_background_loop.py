@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import threading
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -52,6 +53,77 @@ async def test_work_is_cancelled_with_its_caller():
             await caller
         assert await asyncio.to_thread(cancelled.wait, patient(20))
     finally:
+        loop.stop()
+
+
+async def test_work_that_is_given_up_before_it_begins_leaves_nothing_behind():
+    loop = BackgroundLoop("test")
+    go_on = threading.Event()
+
+    async def hold() -> None:
+        assert go_on.wait(patient(20))
+
+    async def work() -> None:
+        raise AssertionError("it ran")
+
+    try:
+        held, never = loop.submit(hold()), work()
+        caller = asyncio.create_task(loop.run_async(never))
+        await asyncio.sleep(0)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        future = loop.submit(work())
+        assert future.cancel()
+        go_on.set()
+        held.result(patient(20))
+        # Whatever was handed over before has had its turn by then.
+        assert loop.run(asyncio.sleep(0, "done")) == "done"
+        assert inspect.getcoroutinestate(never) == inspect.CORO_CLOSED
+    finally:
+        loop.stop()
+
+
+def test_a_caller_that_waits_no_longer_cancels_the_work():
+    loop = BackgroundLoop("test")
+    cancelled = threading.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    try:
+        with pytest.raises(TimeoutError):
+            loop.run(work(), 0.01)
+        assert cancelled.wait(patient(20))
+    finally:
+        loop.stop()
+
+
+def test_an_error_of_the_work_is_raised_and_holds_nothing():
+    class Kept:
+        pass
+
+    loop = BackgroundLoop("test")
+    kept = Kept()
+    seen = weakref.ref(kept)
+
+    async def work(kept: Kept) -> None:
+        raise ValueError("of the work")
+
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="of the work") as raised:
+            loop.run(work(kept))
+        del kept, raised
+        # The loop's thread lets go of the work a moment after it has told its end.
+        loop.run(asyncio.sleep(0))
+        assert seen() is None
+    finally:
+        gc.enable()
         loop.stop()
 
 

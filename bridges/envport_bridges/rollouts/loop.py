@@ -8,11 +8,11 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 __all__ = ["BackgroundLoop", "quick_handover"]
 
@@ -90,6 +90,84 @@ class _Inbox:
             self._work.popleft()()
 
 
+class _Answer(Generic[ResultT]):
+    """The result of some work, for the one thread that waits for it. Costs less than a `Future`."""
+
+    __slots__ = ("_error", "_result", "_there")
+
+    def __init__(self) -> None:
+        self._there = threading.Lock()
+        self._there.acquire()
+
+    def settle(self, result: ResultT | None, error: BaseException | None) -> None:
+        self._result, self._error = result, error
+        self._there.release()
+
+    def wait(self, timeout: float | None) -> ResultT:
+        if not self._there.acquire(timeout=-1 if timeout is None else timeout):
+            raise TimeoutError
+        if self._error is None:
+            return cast("ResultT", self._result)
+        try:
+            raise CancelledError if isinstance(self._error, asyncio.CancelledError) else self._error
+        finally:
+            # The traceback of the error leads back here.
+            del self._error
+
+
+class _Work(Generic[ResultT]):
+    """A coroutine that is run in the loop, in the context of whoever hands it over.
+
+    Args:
+        work: The coroutine.
+        loop: The loop.
+        settle: Called in the loop with the result, or with the error, unless the work was given up before it began.
+    """
+
+    __slots__ = ("_begun", "_context", "_given_up", "_loop", "_settle", "_task", "_work")
+
+    def __init__(
+        self,
+        work: Coroutine[Any, Any, ResultT],
+        loop: asyncio.AbstractEventLoop,
+        settle: Callable[[ResultT | None, BaseException | None], None],
+    ):
+        self._work = work
+        self._loop = loop
+        self._settle = settle
+        self._context = copy_context()
+        self._begun = self._given_up = False
+        self._task: asyncio.Task[None] | None = None
+
+    def give_up(self) -> None:
+        """Say that nobody waits any more, from any thread. `stop` then has to be called in the loop."""
+        self._given_up = True
+
+    def start(self) -> None:
+        """Begin, in the loop."""
+        if self._given_up:
+            self._work.close()
+        else:
+            self._task = self._loop.create_task(self._carried_out(), context=self._context)
+
+    def stop(self) -> None:
+        """Cancel the coroutine, in the loop."""
+        if self._task is not None:
+            self._task.cancel()
+        if not self._begun:
+            self._work.close()
+
+    async def _carried_out(self) -> None:
+        self._begun = True
+        try:
+            result = await self._work
+        except BaseException as error:
+            # Here and not in a callback of the task: that would be called a turn of the loop later.
+            self._settle(None, error)
+        else:
+            self._settle(result, None)
+
+
 class BackgroundLoop:
     """Runs coroutines in a daemon thread until it is stopped.
 
@@ -107,8 +185,9 @@ class BackgroundLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
-        # Whoever has handed over work waits for its end, also if it has not begun.
+        # Whoever has handed over work waits for its end, also if it has not begun. Only what has begun can be cancelled.
         self._inbox.close()
+        self._loop.run_until_complete(asyncio.sleep(0))
         remaining = asyncio.all_tasks(self._loop)
         for task in remaining:
             task.cancel()
@@ -123,45 +202,31 @@ class BackgroundLoop:
             RuntimeError: The loop was stopped.
         """
         future = Future[ResultT]()
-        cancel = self._start(work, future.cancelled, partial(_hand_over, future))
-        future.add_done_callback(lambda future: cancel() if future.cancelled() else None)
+        started = self._start(work, partial(_hand_over, future))
+        future.add_done_callback(lambda future: self._cancel(started) if future.cancelled() else None)
         return future
 
     def _start(
-        self,
-        work: Coroutine[Any, Any, ResultT],
-        abandoned: Callable[[], bool],
-        done: Callable[[asyncio.Task[ResultT]], None],
-    ) -> Callable[[], None]:
-        """Start a coroutine, in the context of the caller, unless it is abandoned by then; returns what cancels it.
+        self, work: Coroutine[Any, Any, ResultT], settle: Callable[[ResultT | None, BaseException | None], None]
+    ) -> _Work[ResultT]:
+        """Start a coroutine, in the context of the caller.
 
         Raises:
             RuntimeError: The loop was stopped.
         """
-        context, tasks = copy_context(), list[asyncio.Task[ResultT]]()
-
-        def start() -> None:
-            if abandoned():
-                work.close()
-                return
-            tasks.append(task := self._loop.create_task(work, context=context))
-            task.add_done_callback(done)
-
-        def stop() -> None:
-            for task in tasks:
-                task.cancel()
-
-        def cancel() -> None:
-            # The loop may be stopped by now, and its tasks with it.
-            with suppress(RuntimeError):
-                self._inbox.put(stop)
-
+        started = _Work(work, self._loop, settle)
         try:
-            self._inbox.put(start)
+            self._inbox.put(started.start)
         except RuntimeError:
             work.close()
             raise
-        return cancel
+        return started
+
+    def _cancel(self, work: _Work[Any]) -> None:
+        work.give_up()
+        # The loop may be stopped by now, and its tasks with it.
+        with suppress(RuntimeError):
+            self._inbox.put(work.stop)
 
     def run(self, work: Coroutine[Any, Any, ResultT], timeout: float | None = None) -> ResultT:
         """Run a coroutine and wait for its result.
@@ -169,12 +234,13 @@ class BackgroundLoop:
         Raises:
             TimeoutError: It took longer than `timeout` seconds and was cancelled.
         """
-        future = self.submit(work)
+        answer = _Answer[ResultT]()
+        started = self._start(work, answer.settle)
         try:
-            return future.result(timeout)
+            return answer.wait(timeout)
         except BaseException:
             # The caller no longer waits, after a timeout or an interrupt.
-            future.cancel()
+            self._cancel(started)
             raise
 
     async def run_async(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
@@ -189,16 +255,16 @@ class BackgroundLoop:
             caller = self._callers[loop] = _Inbox(loop)
         answer: asyncio.Future[ResultT] = loop.create_future()
 
-        def done(task: asyncio.Task[ResultT]) -> None:
+        def settle(result: ResultT | None, error: BaseException | None) -> None:
             # The caller's loop may be closed by now.
             with suppress(RuntimeError):
-                caller.put(partial(_settle, answer, task))
+                caller.put(partial(_settle, answer, result, error))
 
-        cancel = self._start(work, answer.cancelled, done)
+        started = self._start(work, settle)
         try:
             return await answer
         except asyncio.CancelledError:
-            cancel()
+            self._cancel(started)
             raise
 
     def stop(self) -> None:
@@ -207,25 +273,25 @@ class BackgroundLoop:
         self._thread.join(5.0)
 
 
-def _hand_over(future: Future[ResultT], task: asyncio.Task[ResultT]) -> None:
-    if task.cancelled():
+def _hand_over(future: Future[Any], result: Any, error: BaseException | None) -> None:
+    if isinstance(error, asyncio.CancelledError):
         future.cancel()
         future.set_running_or_notify_cancel()
     elif not future.set_running_or_notify_cancel():
         # Nobody waits for it any more.
-        task.exception()
-    elif (error := task.exception()) is not None:
+        return
+    elif error is not None:
         future.set_exception(error)
     else:
-        future.set_result(task.result())
+        future.set_result(result)
 
 
-def _settle(answer: asyncio.Future[ResultT], task: asyncio.Task[ResultT]) -> None:
-    if task.cancelled():
+def _settle(answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if answer.done():
+        return
+    if isinstance(error, asyncio.CancelledError):
         answer.cancel()
-    elif answer.cancelled():
-        task.exception()
-    elif (error := task.exception()) is not None:
+    elif error is not None:
         answer.set_exception(error)
     else:
-        answer.set_result(task.result())
+        answer.set_result(result)

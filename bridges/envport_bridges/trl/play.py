@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from envport.blocks import text_block, text_of
@@ -181,19 +182,25 @@ class Play:
         Raises:
             EnvportError: What the model is to be told instead, as a failure.
         """
-        future = self.submit(tool, arguments)
-        return Deferred(self, future) if self.deferring else self.wait(future)
+        if self.deferring:
+            return Deferred(self, self.submit(tool, arguments))
+        return self._waited(partial(self.connection.loop.run, self._read_and_called(tool, arguments)))
 
     def submit(self, tool: ListedTool, arguments: dict[str, Any]) -> Future[Shown]:
         """Start a call; see `call`."""
-        read = dict(self.form.read(tool, arguments))
-        return self.connection.loop.submit(self._call(self.record, tool, read))
+        return self.connection.loop.submit(self._read_and_called(tool, arguments))
+
+    def _read_and_called(self, tool: ListedTool, arguments: dict[str, Any]) -> Coroutine[Any, Any, Shown]:
+        return self._call(self.record, tool, dict(self.form.read(tool, arguments)))
 
     def wait(self, future: Future[ResultT]) -> ResultT:
         """Wait for something that was begun, and count the time."""
+        return self._waited(future.result)
+
+    def _waited(self, wait: Callable[[], ResultT]) -> ResultT:
         began = time.perf_counter()
         try:
-            return future.result()
+            return wait()
         finally:
             self.record.waited += time.perf_counter() - began
 

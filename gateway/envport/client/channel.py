@@ -19,6 +19,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 
 from envport.client.certificates import trusted
+from envport.client.deadlines import Deadlines
 from envport.client.reasons import reason_of
 from envport.errors import EnvportError, GatewayUnreachable, InvalidArguments, error_from_code
 from envport.types import CHANNEL_LINES, MAX_BODY
@@ -105,6 +106,7 @@ class Channel:
         self._connecting = asyncio.Lock()
         self._there = False
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._deadlines = Deadlines(self._expire)
         self._number = 0
 
     async def connect(self) -> None:
@@ -183,9 +185,9 @@ class Channel:
         if socket is None:
             raise GatewayUnreachable(f"{self._gateway} has closed the connection at once")
         self._number = number = self._number + 1
-        loop = asyncio.get_running_loop()
-        answer = self._waiting[number] = loop.create_future()
-        overdue = loop.call_later(seconds, self._expire, answer, seconds) if seconds is not None else None
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        if seconds is not None:
+            self._deadlines.begin(number, seconds)
         try:
             if socket.transport.get_write_buffer_size() > _MUCH:
                 # The gateway does not read.
@@ -195,8 +197,7 @@ class Channel:
         except (OSError, WebSocketException) as error:
             raise self._unreachable(error) from error
         finally:
-            if overdue is not None:
-                overdue.cancel()
+            self._deadlines.end(number)
             del self._waiting[number]
             # The connection may drop before the request is sent, and then nobody awaits the answer.
             if answer.done() and not answer.cancelled():
@@ -204,6 +205,7 @@ class Channel:
 
     async def close(self) -> None:
         """Close the connection."""
+        self._deadlines.stop()
         if self._socket is not None:
             await self._socket.close()
         if self._reading is not None:
@@ -242,7 +244,8 @@ class Channel:
             if not waiting.done():
                 waiting.set_exception(self._unreachable(cause))
 
-    def _expire(self, answer: asyncio.Future[dict[str, Any]], seconds: float) -> None:
+    def _expire(self, number: int, seconds: float) -> None:
+        answer = self._waiting[number]
         if not answer.done():
             late = GatewayUnreachable(f"no answer from {self._gateway} within {seconds:g} s")
             # Whoever asked knows by it that the time is over, and does not ask again.
