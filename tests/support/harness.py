@@ -21,6 +21,7 @@ from patience import patient
 
 from envport import AsyncClient
 from envport.app import Gateway
+from envport.http.websockets import SteadyWebSocket
 
 Era = Literal["modern", "legacy"]
 Way = Literal["episode", "shared", "header", "stdio"]
@@ -57,7 +58,8 @@ class RunningGateway:
         self.url = f"http://127.0.0.1:{self.port}"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
-        self._server = _Server(uvicorn.Config(gateway, log_level="warning", lifespan="on"), self._ready)
+        config = uvicorn.Config(gateway, log_level="warning", lifespan="on", ws=SteadyWebSocket)
+        self._server = _Server(config, self._ready)
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:

@@ -63,15 +63,22 @@ class _Line(ClientConnection):
         else:
             super().process_event(event)
 
-    def post(self, request: bytes) -> None:
+    def post(self, request: bytes, *, alone: bool) -> None:
         """Send a request at the end of this turn of the event loop, with the others of the turn.
 
         If the connection has closed by then, nothing is sent; whoever reads from it finds out.
+
+        Args:
+            request: The request.
+            alone: Whether it is sent now, because no others are to be expected.
         """
         if self._outgoing is not None:
             self._outgoing.append(request)
+            return
+        self._outgoing = [request]
+        if alone:
+            self._flush()
         else:
-            self._outgoing = [request]
             self.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
@@ -192,7 +199,8 @@ class Channel:
             if socket.transport.get_write_buffer_size() > _MUCH:
                 # The gateway does not read.
                 await asyncio.wait_for(socket.drain(), seconds)
-            socket.post(_MESSAGE % (number, method.encode("ascii"), params))
+            message = _MESSAGE % (number, method.encode("ascii"), params)
+            socket.post(message, alone=len(self._waiting) == 1)
             return _result(await answer)
         except (OSError, WebSocketException) as error:
             raise self._unreachable(error) from error
