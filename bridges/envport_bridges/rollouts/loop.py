@@ -185,7 +185,8 @@ class BackgroundLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
-        # Whoever has handed over work waits for its end, also if it has not begun. Only what has begun can be cancelled.
+        # Whoever has handed over work waits for its end, also if it has not begun. Only what has begun can be
+        # cancelled.
         self._inbox.close()
         self._loop.run_until_complete(asyncio.sleep(0))
         remaining = asyncio.all_tasks(self._loop)
