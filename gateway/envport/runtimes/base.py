@@ -38,8 +38,7 @@ ProgressSink = Progress
 """Receives the progress that a tool reports."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """Limits of a worker; `None` means no limit. The last three hold for a process with all that it starts.
 
     Attributes:
