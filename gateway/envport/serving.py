@@ -25,7 +25,7 @@ from envport.collecting import collecting_by_the_clock
 from envport.definition import EnvironmentDefinition
 from envport.episodes import EpisodeTable, Limits
 from envport.errors import ConfigurationError
-from envport.http.websockets import SteadyWebSocket
+from envport.http.sockets import SteadyWebSocket, WholeAnswers
 from envport.runtimes.descriptors import allow_descriptors
 from envport.secrecy import hide_memory
 from envport.serve_settings import RaySettings, Settings
@@ -136,6 +136,7 @@ class Service:
             server_header=False,
             # The public address is a setting. Forwarding headers are not trusted, so they are not read.
             proxy_headers=False,
+            http=WholeAnswers,
             ws=SteadyWebSocket,
             ws_max_size=MAX_BODY,
             # It would take 40 KB of memory for each connection, and more time than it saves near a gateway.

@@ -182,7 +182,7 @@ def test_the_command_reads_one_s_own_measurements(tmp_path: Path):
         {"target": "channel", "callers": 64, "cpu_us": 9},
     ]
     report = tmp_path / "bench.json"
-    opens = [{"target": "channel", "cpu_us": 1_000}, {"target": "episode-modern", "cpu_us": 2_000}]
+    opens = [row("channel", 1_000), row("episode-modern", 2_000), {"target": "channel", "callers": 16, "cpu_us": 9}]
     report.write_text(json.dumps({"rows": rows, "opens": opens, "held": held}))
     filling = "CPU of the process that fills the database, for"
     figures = {

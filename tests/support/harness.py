@@ -21,7 +21,7 @@ from patience import patient
 
 from envport import AsyncClient
 from envport.app import Gateway
-from envport.http.websockets import SteadyWebSocket
+from envport.http.sockets import SteadyWebSocket, WholeAnswers
 
 Era = Literal["modern", "legacy"]
 Way = Literal["episode", "shared", "header", "stdio"]
@@ -58,7 +58,7 @@ class RunningGateway:
         self.url = f"http://127.0.0.1:{self.port}"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
-        config = uvicorn.Config(gateway, log_level="warning", lifespan="on", ws=SteadyWebSocket)
+        config = uvicorn.Config(gateway, log_level="warning", lifespan="on", http=WholeAnswers, ws=SteadyWebSocket)
         self._server = _Server(config, self._ready)
         self._thread = threading.Thread(target=self._run)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -35,6 +36,8 @@ Say = Callable[[str], None]
 # The trainer's way and the agent's.
 _WAYS = ("channel", "episode-modern")
 _FEW = 10
+# At most so many episodes are opened at once.
+_OPENING = 16
 _GROWTH_ROUNDS = 3
 _UNTIL_THE_END = 24 * 3_600.0
 
@@ -244,16 +247,18 @@ def _measure_rounds(plan: MeasuringPlan, callers: int, say: Say) -> list[Measure
 
 
 def measure_opens(plan: MeasuringPlan, say: Say) -> list[Opens]:
-    """Measure opening and closing episodes, over the rollout channel and over HTTP."""
-    callers = min(16, max(plan.concurrency))
-    samples: dict[str, list[tuple[Sample, Sample]]] = {name: [] for name in _WAYS}
+    """Measure opening and closing episodes, over the rollout channel and over HTTP, with few callers and with several."""
+    crowds = sorted({min(plan.concurrency), min(_OPENING, max(plan.concurrency))})
+    samples: dict[tuple[str, int], list[tuple[Sample, Sample]]] = defaultdict(list)
     with _bench(plan) as bench:
         for turn in range(plan.rounds):
             say(f"opening and closing episodes, round {turn + 1} of {plan.rounds}")
-            for name in _WAYS:
-                call = bench.job("calls", TARGETS[name], callers, plan.calls)
-                samples[name].append((bench.job("opens", TARGETS[name], callers, plan.opens), call))
-    return [_opens(name, callers, found) for name, found in samples.items()]
+            for callers in crowds:
+                for name in _WAYS:
+                    call = bench.job("calls", TARGETS[name], callers, plan.calls)
+                    opened = bench.job("opens", TARGETS[name], callers, plan.opens)
+                    samples[name, callers].append((opened, call))
+    return [_opens(name, callers, found) for (name, callers), found in samples.items()]
 
 
 def _opens(name: str, callers: int, samples: list[tuple[Sample, Sample]]) -> Opens:

@@ -78,7 +78,7 @@ class Report:
             if opens.target == _JUDGED_OPENS and opens.ratio > MAX_OPEN_CALLS:
                 yield (
                     f"{TARGETS[opens.target].title}: opening and closing an episode costs {opens.ratio:.2f} calls, "
-                    f"over {MAX_OPEN_CALLS:g}"
+                    f"{opens.callers} at a time, over {MAX_OPEN_CALLS:g}"
                 )
         for growth in self.growth:
             if growth.ratio > MAX_GROWTH:
@@ -180,7 +180,7 @@ class Report:
             ]
         lines += [
             f"Open and close ({TARGETS[opens.target].title}): {opens.ratio:.2f} calls' worth ({_range(opens.ratios)}), "
-            f"CPU {opens.cpu_us:,.0f} µs; {opens.per_second:,.0f}/s with {opens.callers} callers "
+            f"CPU {opens.cpu_us:,.0f} µs; {opens.per_second:,.0f}/s, {opens.callers} at a time "
             f"(p50 {opens.p50_ms:.1f} ms, p99 {opens.p99_ms:.1f} ms)."
             for opens in self.opens
         ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import traceback
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -291,8 +290,7 @@ def bounds_of(spec: EnvironmentDefinition, watch: CheckWatch) -> Bounds:
     bounds = Limits().bounds(spec)
     if (most := watch.step_seconds) is None:
         return bounds
-    return replace(
-        bounds,
+    return bounds._replace(
         call_seconds=_least(bounds.call_seconds, most),
         reset_seconds=_least(bounds.reset_seconds, most),
         score_seconds=_least(bounds.score_seconds, most),

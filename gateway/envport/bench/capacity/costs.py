@@ -32,7 +32,7 @@ class GatewayCosts:
 
     Attributes:
         call_us: CPU time of a call by surface, one at a time, in microseconds.
-        open_us: CPU time of opening and closing an episode, by surface, in microseconds.
+        open_us: CPU time of opening and closing an episode, by surface, one at a time, in microseconds.
         gateway_mb: Memory of a gateway without episodes, in MB.
         episode_kb: Memory of an open episode, in KB.
         session_kb: Memory of an open episode with a session, in KB.
@@ -54,10 +54,9 @@ class GatewayCosts:
         data = _object(_text(file), file)
         try:
             held = {part["target"]: part for part in data["held"]}
-            opened = {way["target"]: way["cpu_us"] for way in data["opens"]}
             return cls(
-                {surface: _call_us(data["rows"], target) for surface, target in SURFACES.items()},
-                {surface: opened[target] for surface, target in _OPENED.items()},
+                {surface: _cpu_us(data["rows"], target) for surface, target in SURFACES.items()},
+                {surface: _cpu_us(data["opens"], target) for surface, target in _OPENED.items()},
                 held["episode-modern"]["before_mb"],
                 held["episode-modern"]["each_kb"],
                 held["episode-legacy"]["each_kb"],
@@ -215,7 +214,7 @@ class Costs:
     store: StoreCosts
 
 
-def _call_us(rows: list[dict[str, Any]], target: str) -> float:
+def _cpu_us(rows: list[dict[str, Any]], target: str) -> float:
     by_callers = {row["callers"]: row["cpu_us"] for row in rows if row["target"] == target}
     if _CALLERS not in by_callers:
         raise KeyError(f"{target} with {_CALLERS} caller")
