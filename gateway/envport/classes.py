@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
@@ -33,8 +34,10 @@ def find_class(target: str) -> tuple[type[Environment], str]:
         if target not in points and target.endswith(".py"):
             raise EnvironmentNotFound(f"{target} is a file: name the class in it too, as in {target}:MyEnvironment")
         if target not in points:
+            near = get_close_matches(target, points, 1)
             raise EnvironmentNotFound(
-                f"there is no environment {target!r}; installed: {', '.join(points) or 'none'}; "
+                f"there is no environment {target!r}{f', did you mean {near[0]!r}?' if near else ''}; "
+                f"installed: {', '.join(points) or 'none'}; "
                 "or give package.module:Class, ./path/file.py:Class or scheme:rest"
             )
         point = points[target]

@@ -194,9 +194,15 @@ class EnvironmentDefinition:
         """Check everything that a gateway shows of the environment, so that mistakes are reported at start-up.
 
         Raises:
-            InvalidEnvironment: The tools, the splits or the description break the authoring contract.
+            InvalidEnvironment: `reset` is missing, or the tools, the splits or the description break the authoring
+                contract.
             InvalidOption: An option cannot be shown.
         """
+        if self.cls.reset is Environment.reset:
+            raise InvalidEnvironment(
+                f"environment {self.name!r}: {self.cls.__qualname__} has no reset(), which begins an episode: write "
+                "def reset(self, *, seed: int, task: Task | None)"
+            )
         # The source is read now, because its files may be edited while this process goes on with the old code.
         _ = self.listing, self.splits, self.source_fingerprint
         for what, text in (("docstring", self.description), ("instructions", self.instructions)):

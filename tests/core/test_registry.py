@@ -67,6 +67,10 @@ class Strict(Environment):
     @tool
     def act(self) -> str: ...
 
+class Unbegun(Environment):
+    @tool
+    def act(self) -> str: ...
+
 class Taken(Environment):
     def reset(self, *, seed, task): ...
 
@@ -155,13 +159,15 @@ def test_options_are_read_as_the_types_of_the_constructor(door: str, query: str,
     ("reference", "error", "complaint"),
     [
         ("nonsense", EnvironmentNotFound, "there is no environment 'nonsense'; installed: .*counter"),
+        ("cach", EnvironmentNotFound, "there is no environment 'cach', did you mean 'catch'\\?; installed: .*counter"),
         ("./own.py", EnvironmentNotFound, "own.py is a file: name the class in it too, as in ./own.py:MyEnvironment"),
         ("no.such.module:Thing", EnvironmentNotFound, "there is no module 'no.such.module'"),
         ("./nowhere.py:Thing", EnvironmentNotFound, "there is no file ./nowhere.py"),
         ("envport_envs.counter:Nothing", EnvironmentNotFound, "no 'Nothing'; environments there: CounterEnvironment"),
         ("envport.types:Task", InvalidEnvironment, "not a subclass of envport.Environment"),
         ("{door}:NOT_ONE", InvalidEnvironment, "not a subclass"),
-        ("{door}:Nothing", EnvironmentNotFound, "OpenDoorEnvironment, Strict, Taken, Argument"),
+        ("{door}:Nothing", EnvironmentNotFound, "OpenDoorEnvironment, Strict, Unbegun, Taken, Argument"),
+        ("{door}:Unbegun", InvalidEnvironment, r"Unbegun has no reset\(\), which begins an episode: write def reset"),
         ("{door}:Taken", InvalidEnvironment, "'start_episode'"),
         ("{door}:Argument", InvalidEnvironment, "'episode_id'"),
         ("{door}:Strict", InvalidOption, "needs the options key"),

@@ -17,6 +17,7 @@ from envport.clock import ManualClock
 from envport.episodes import Limits
 from envport.errors import (
     AtCapacity,
+    ConfigurationError,
     EpisodeFailed,
     GatewayUnreachable,
     InvalidRequest,
@@ -354,3 +355,17 @@ def test_the_two_clients_are_one():
         return ast.dump(ast.parse(source))
 
     assert shape(envport.client.aio) == shape(envport.client.sync)
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://here:8000/environments/catch", "that of its gateway is needed here: http://here:8000$"),
+        ("https://here/games/environments/catch/mcp", "needed here: https://here/games$"),
+        ("127.0.0.1:8000", "'127.0.0.1:8000' is no address of a gateway; it begins with http:// or https://"),
+    ],
+)
+def test_a_client_says_whose_address_it_needs(client: type[Client] | type[AsyncClient], url: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        client(url)

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import quote, unquote, urlsplit
 
-__all__ = ["URL_VARIABLE", "EnvironmentAddress", "environment_path", "episode_path", "mcp_address"]
+from envport.errors import ConfigurationError
+
+__all__ = [
+    "URL_VARIABLE",
+    "EnvironmentAddress",
+    "environment_path",
+    "episode_path",
+    "gateway_address",
+    "mcp_address",
+]
 
 URL_VARIABLE = "ENVPORT_URL"
 """The variable that holds the address of the user's gateway."""
@@ -65,3 +74,21 @@ class EnvironmentAddress:
         if parts.scheme not in ("http", "https") or not parts.netloc or not separator or not name or "/" in name:
             return None
         return cls(f"{parts.scheme}://{parts.netloc}{base}", unquote(name))
+
+
+def gateway_address(url: str) -> str:
+    """The address of a gateway, without a slash at the end.
+
+    Args:
+        url: The address as somebody gave it.
+
+    Raises:
+        ConfigurationError: It is the address of an environment, or none of HTTP.
+    """
+    if (environment := EnvironmentAddress.parse(url)) is not None:
+        raise ConfigurationError(
+            f"{url} is the address of an environment, and that of its gateway is needed here: {environment.gateway}"
+        )
+    if not url.startswith(("http://", "https://")):
+        raise ConfigurationError(f"{url!r} is no address of a gateway; it begins with http:// or https://")
+    return url.rstrip("/")

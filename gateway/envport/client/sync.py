@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 import httpx2
 
 from envport.client import calls
+from envport.client.addresses import gateway_address
 from envport.client.calls import Call
 from envport.client.certificates import trusted
 from envport.client.reasons import reason_of
@@ -37,11 +38,14 @@ class Client:
         token: Bearer token with the scope `control`; `ENVPORT_TOKEN` if not given.
         timeout: Seconds to wait for an answer; opening an episode may take as long as its environment does.
 
+    Raises:
+        ConfigurationError: The address is that of an environment, or none of HTTP.
+
     Every method raises the gateway's own errors (`envport.errors`), and `GatewayUnreachable` if there is no answer.
     """
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = 60.0):
-        self.url = url.rstrip("/")
+        self.url = gateway_address(url)
         self._timeout = timeout
         self._http = httpx2.Client(
             base_url=self.url, headers=calls.headers_for(token), timeout=timeout, verify=trusted()
