@@ -28,6 +28,7 @@ from envport.episodes.limits import Limits
 from envport.episodes.past import NotPutBack
 from envport.episodes.play import CallResult
 from envport.episodes.readiness import Preparation, Readiness
+from envport.episodes.reaping import Reaper
 from envport.episodes.requests import OpenRequest, reading, resolve, resolve_reset
 from envport.episodes.resuming import ResumedEpisodes, being_resumed
 from envport.episodes.states import GONE
@@ -95,11 +96,12 @@ class Episodes:
         # environment. The ended ones are in the order in which they ended.
         self._holding: dict[str, LastingEpisode] = {}
         self._ended: dict[str, LastingEpisode] = {}
-        self._unreapable: set[str] = set()
-        self._period = 0.0
         self._kind: RuntimeKind | None = runtime
         self._runtimes: dict[RuntimeKind, Runtime] = {}
         self._background = Background()
+        self._reaper = Reaper(
+            self._clock, self._limits, self._live, self._ended.values, self._background.start, self._forget
+        )
         self._readiness = Readiness(environments.values(), self._prepare, self._clock)
         self._context = EpisodeContext(
             self._clock, self._limits, self.trajectories, self._note_end, self._released, self._background.start
@@ -156,10 +158,10 @@ class Episodes:
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Run the reaper, and close every episode at the end."""
-        self._period = self._reaping_period()
+        self._reaper.adapt(self.environments.values())
         async with self.trajectories.run():
             await self._resumed.take_over()
-            self._background.start(self._reap_forever)
+            self._background.start(self._reaper.run)
             resuming = self._background.start(self._resumed.run)
             preparing = self._background.start(self._readiness.run)
             try:
@@ -198,7 +200,7 @@ class Episodes:
         """
         self._versions.replace(spec)
         self._admission.limit(spec.name, self._limits.episodes(spec))
-        self._period = self._reaping_period()
+        self._reaper.adapt(self.environments.values())
         self._release_replaced()
 
     async def open(self, request: OpenRequest) -> Opening:
@@ -486,47 +488,8 @@ class Episodes:
 
     def _forget(self, handle: str) -> None:
         del self._ended[handle]
-        self._unreapable.discard(handle)
+        self._reaper.forgotten(handle)
         self.trajectories.forget(handle)
-
-    async def _reap_forever(self) -> None:
-        while True:
-            await self._clock.sleep(self._period)
-            for episode in list(self._live()):
-                self._guarded(self._reap_live, episode)
-            for episode in list(self._ended.values()):
-                self._guarded(self._reap_ended, episode)
-
-    def _reaping_period(self) -> float:
-        lifetimes = [self._limits.seconds(spec) for spec in self.environments.values()]
-        shortest = min([self._limits.idle_seconds, *(seconds for seconds in lifetimes if seconds is not None)])
-        return max(0.01, min(5.0, shortest / 20))
-
-    def _guarded(self, reap: Callable[[Episode], None], episode: Episode) -> None:
-        """Reap an episode. If that fails, log it once and go on: the others must be reaped all the same."""
-        try:
-            reap(episode)
-        except Exception:
-            if episode.handle not in self._unreapable:
-                self._unreapable.add(episode.handle)
-                logger.exception("episode %s cannot be reaped", episode.handle, extra=episode.subject.fields())
-
-    def _reap_live(self, episode: Episode) -> None:
-        """End an episode whose time is over, and expire an idle one."""
-        limit = self._limits.idle_seconds
-        if episode.check_time():
-            self._background.start(episode.release)
-        elif episode.status == "running" and not episode.busy and self._unused(episode) >= limit:
-            episode.end("expired", "expired", f"It expired after {limit / 60:g} minutes without a call.")
-            self._background.start(episode.release)
-
-    def _reap_ended(self, episode: Episode) -> None:
-        """Forget an ended episode that nobody has used for twice the idle limit."""
-        if not episode.busy and self._unused(episode) >= 2 * self._limits.idle_seconds:
-            self._forget(episode.handle)
-
-    def _unused(self, episode: Episode) -> float:
-        return self._clock.monotonic() - episode.last_used
 
 
 def _opening(episode: Episode) -> Opening:
