@@ -96,14 +96,16 @@ def test_a_caller_that_waits_no_longer_cancels_the_work():
             raise
 
     try:
-        with pytest.raises(TimeoutError):
-            loop.run(work(), 0.01)
+        for seconds in (0.01, 0.0, -1.0):
+            with pytest.raises(TimeoutError):
+                loop.run(work(), seconds)
         assert cancelled.wait(patient(20))
     finally:
         loop.stop()
 
 
-def test_an_error_of_the_work_is_raised_and_holds_nothing():
+@pytest.mark.parametrize("way", ["run", "submit", "given up"])
+def test_an_error_of_the_work_is_raised_and_holds_nothing(way: str):
     class Kept:
         pass
 
@@ -112,15 +114,24 @@ def test_an_error_of_the_work_is_raised_and_holds_nothing():
     seen = weakref.ref(kept)
 
     async def work(kept: Kept) -> None:
+        if way == "given up":
+            await asyncio.Event().wait()
         raise ValueError("of the work")
+
+    def fail(kept: Kept) -> None:
+        with pytest.raises((ValueError, TimeoutError)):
+            if way == "submit":
+                loop.submit(work(kept)).result(patient(20))
+            else:
+                loop.run(work(kept), 0.01 if way == "given up" else None)
 
     gc.disable()
     try:
-        with pytest.raises(ValueError, match="of the work") as raised:
-            loop.run(work(kept))
-        del kept, raised
+        fail(kept)
+        del kept
         # The loop's thread lets go of the work a moment after it has told its end.
-        loop.run(asyncio.sleep(0))
+        for _ in range(3):
+            loop.run(asyncio.sleep(0))
         assert seen() is None
     finally:
         gc.enable()

@@ -15,11 +15,17 @@ from frame_cutter import frame_cutter
 from harness import running
 from patience import patient
 from places import gateway
+from websockets.frames import Frame
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
 
 from envport import Client
 from envport.access import Access
+from envport.client.channel import Channel
 from envport.errors import ConfigurationError, GatewayUnreachable, InvalidArguments, UnknownEnvironment
 from envport.registry import EnvironmentDefinition, load
+from envport.types import CHANNEL_LINES
 from envport_bridges.rollouts import AsyncRollout, AsyncRollouts, Rollouts, RolloutTarget
 from envport_bridges.rollouts.over_channel import OverChannel
 from envport_bridges.rollouts.over_http import OverHttp
@@ -151,3 +157,32 @@ def test_what_is_wrong_with_the_address_is_said(where: str, error: type[Exceptio
 def test_an_unknown_environment_is_said():
     with running(load("counter"), access=Access()) as served, pytest.raises(UnknownEnvironment):
         Rollouts(RolloutTarget(f"{served.url}/environments/nothing", patience=0.0))
+
+
+async def test_a_request_to_a_gateway_that_hangs_ends_in_time_although_the_channel_is_closed():
+    async def answer_the_handshake_and_one_ping(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        protocol = ServerProtocol(subprotocols=[Subprotocol(CHANNEL_LINES)])
+        pinged = False
+        while not pinged:
+            protocol.receive_data(await reader.read(4096))
+            for event in protocol.events_received():
+                if isinstance(event, Request):
+                    protocol.send_response(protocol.accept(event))
+                pinged = pinged or isinstance(event, Frame)
+            writer.write(b"".join(protocol.data_to_send()))
+        await seen.wait()
+        writer.close()
+
+    seen = asyncio.Event()
+    listening = await asyncio.start_server(answer_the_handshake_and_one_ping, "127.0.0.1", 0)
+    async with asyncio.timeout(patient(8)), listening:
+        channel = Channel(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", {})
+        await channel.connect()
+        asking = asyncio.create_task(channel.request("episodes/open", b"{}", 0.05))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(channel.close())
+        await asyncio.wait({asking, closing}, return_when=asyncio.FIRST_COMPLETED)
+        with pytest.raises(GatewayUnreachable, match=r"within 0\.05 s"):
+            await asking
+        seen.set()
+        await closing

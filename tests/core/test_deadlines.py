@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+import uvloop
 from patience import patient
 
 from envport.client.deadlines import Deadlines
@@ -43,3 +45,23 @@ async def test_nothing_expires_once_it_is_stopped():
     other.begin(2, 0.03)
     assert await expired(other, told, 1) == [2]
     assert told.empty()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.0001, 1 / 30])
+def test_a_limit_that_is_no_whole_number_of_milliseconds_is_kept_on_either_loop(seconds: float):
+    """The timers of uvloop count milliseconds."""
+
+    async def main() -> None:
+        told = asyncio.Queue[int]()
+        deadlines = Deadlines(lambda number, _: told.put_nowait(number))
+        for number in range(100):
+            deadlines.begin(number, seconds)
+        # Whoever is told begins the next request in the same turn.
+        for number in range(100, 200):
+            (over,) = await expired(deadlines, told, 1)
+            deadlines.begin(number, seconds if over % 2 else 20.0)
+            deadlines.end(number)
+        deadlines.stop()
+
+    asyncio.run(main())
+    uvloop.run(main())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -238,6 +240,36 @@ async def test_requests_that_come_together_are_answered_in_order():
             got += await reader.read(1000)
     bodies = [answer.rsplit(b"\n", 1)[1] for answer in got.split(b"HTTP/1.1 200 OK")[1:]]
     assert bodies == [b"012345", b"said", b"012345"]
+
+
+async def test_a_response_whose_client_leaves_is_freed_at_once():
+    answers, went = Answers(), asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await answers.go_on.wait()
+        await answers({**scope, "path": "/whole"}, receive, send)
+        went.set()
+
+    async with asyncio.timeout(patient(20)), serving(application) as url:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        writer.write(request("/whole"))
+        server: Any = await WatchedHttp.connected.get()
+        while server.cycle is None:
+            await asyncio.sleep(0)
+        response = weakref.ref(server.cycle)
+        writer.close()
+        while server in server.connections:
+            await asyncio.sleep(0)
+        gc.disable()
+        try:
+            del server
+            answers.go_on.set()
+            await went.wait()
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert response() is None
+        finally:
+            gc.enable()
 
 
 async def test_an_application_that_breaks_off_closes_the_connection_and_promises_no_less():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from recorded import opened, table_on
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from envport.trajectories import EpisodeFilter
 from envport.trajectories.database import Database
@@ -65,6 +65,17 @@ def test_a_gateway_draws_again_if_another_has_its_number(either: str, monkeypatc
                 assert twin not in connection.execute(select(gateways.c.name)).scalars().all()
     finally:
         database.close()
+
+
+def test_a_gateway_starts_although_its_number_cannot_be_claimed(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    database = Database(tmp_path)
+    try:
+        with database.write() as connection:
+            connection.execute(text("DROP TABLE gateways"))
+        assert claimed_name(database, "here-", draw=lambda _: "drawn") == "here-drawn"
+    finally:
+        database.close()
+    assert "no such table: gateways" in caplog.text
 
 
 def test_gateways_on_a_database_have_keys_of_their_own(either: str, monkeypatch: pytest.MonkeyPatch) -> None:

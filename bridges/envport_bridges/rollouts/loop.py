@@ -73,7 +73,8 @@ class _Inbox:
             if loop is None:
                 raise RuntimeError("the event loop is gone")
             loop.call_soon_threadsafe(self._do)
-        except RuntimeError:
+        except BaseException:
+            # Also at an interrupt of the thread. Otherwise nobody would wake the loop again.
             self._woken = False
             raise
 
@@ -104,7 +105,7 @@ class _Answer(Generic[ResultT]):
         self._there.release()
 
     def wait(self, timeout: float | None) -> ResultT:
-        if not self._there.acquire(timeout=-1 if timeout is None else timeout):
+        if not self._there.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             raise TimeoutError
         if self._error is None:
             return cast("ResultT", self._result)
@@ -162,10 +163,16 @@ class _Work(Generic[ResultT]):
         try:
             result = await self._work
         except BaseException as error:
-            # Here and not in a callback of the task: that would be called a turn of the loop later.
-            self._settle(None, error)
+            self._end(None, error)
         else:
-            self._settle(result, None)
+            self._end(result, None)
+
+    def _end(self, result: ResultT | None, error: BaseException | None) -> None:
+        # Not in a callback of the task: that would be called a turn of the loop later.
+        settle = self._settle
+        # The traceback of the error leads here. Whoever is told of the error must not be held by it.
+        del self._settle
+        settle(result, error)
 
 
 class BackgroundLoop:

@@ -248,7 +248,7 @@ def _measure_rounds(plan: MeasuringPlan, callers: int, say: Say) -> list[Measure
 
 def measure_opens(plan: MeasuringPlan, say: Say) -> list[Opens]:
     """Measure opening and closing episodes, over the channel and over HTTP, with few callers and with several."""
-    crowds = sorted({min(plan.concurrency), min(_OPENING, max(plan.concurrency))})
+    crowds = sorted({min(_OPENING, most) for most in (min(plan.concurrency), max(plan.concurrency))})
     samples: dict[tuple[str, int], list[tuple[Sample, Sample]]] = defaultdict(list)
     with _bench(plan) as bench:
         for turn in range(plan.rounds):

@@ -89,6 +89,11 @@ def gateway_address(url: str) -> str:
         raise ConfigurationError(
             f"{url} is the address of an environment, and that of its gateway is needed here: {environment.gateway}"
         )
-    if not url.startswith(("http://", "https://")):
-        raise ConfigurationError(f"{url!r} is no address of a gateway; it begins with http:// or https://")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname is not None
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigurationError(f"{url!r} is no address of a gateway, such as http://127.0.0.1:8000")
     return url.rstrip("/")

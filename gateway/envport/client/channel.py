@@ -193,9 +193,9 @@ class Channel:
             raise GatewayUnreachable(f"{self._gateway} has closed the connection at once")
         self._number = number = self._number + 1
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        if seconds is not None:
-            self._deadlines.begin(number, seconds)
         try:
+            if seconds is not None:
+                self._deadlines.begin(number, seconds)
             if socket.transport.get_write_buffer_size() > _MUCH:
                 # The gateway does not read.
                 await asyncio.wait_for(socket.drain(), seconds)
@@ -213,11 +213,14 @@ class Channel:
 
     async def close(self) -> None:
         """Close the connection."""
-        self._deadlines.stop()
-        if self._socket is not None:
-            await self._socket.close()
-        if self._reading is not None:
-            await self._reading
+        try:
+            if self._socket is not None:
+                await self._socket.close()
+            if self._reading is not None:
+                await self._reading
+        finally:
+            # Not before: a request that still waits is to end in time.
+            self._deadlines.stop()
 
     async def _read(self, socket: ClientConnection) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import ref
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -11,9 +12,9 @@ __all__ = ["SteadyWebSocket", "WholeAnswers"]
 
 
 class WholeAnswers(HttpToolsProtocol):
-    """Writes the head of a response together with the beginning of its body, where its length is known.
+    """Writes the head of a response together with the first part of its body, where its length is known.
 
-    Uvicorn writes them one after the other, and the client reads two packets.
+    Uvicorn writes them one after the other, and the client reads two packets. So such a head waits for that part.
     """
 
     def on_headers_complete(self) -> None:
@@ -27,7 +28,7 @@ class WholeAnswers(HttpToolsProtocol):
 
 
 class _Joining:
-    """Stands in for the transport of a response until its body begins.
+    """Stands in for the transport of a response until its head is written.
 
     Args:
         cycle: The response.
@@ -36,13 +37,14 @@ class _Joining:
     __slots__ = ("_cycle", "_head", "_transport")
 
     def __init__(self, cycle: RequestResponseCycle):
-        self._cycle = cycle
+        # Weak, so that a response whose client leaves is freed at once.
+        self._cycle = ref(cycle)
         self._transport = cycle.transport
         self._head = b""
 
     def write(self, data: bytes) -> None:
-        cycle = self._cycle
-        if cycle.response_started:
+        cycle = self._cycle()
+        if cycle is not None and cycle.response_started:
             if not self._head and cycle.expected_content_length > 0:
                 self._head = data
                 return

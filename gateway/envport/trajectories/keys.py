@@ -1,7 +1,8 @@
-"""Keys of the runs of episodes: by time, and no two the same, however many gateways share a store."""
+"""Keys of the runs of episodes: by time, and no two the same, although gateways share a store."""
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -10,11 +11,13 @@ from zlib import crc32
 from sqlalchemy import Connection, delete, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from envport.trajectories.database import Database
+from envport.trajectories.database import Database, said
 from envport.trajectories.rows import mark_seen
 from envport.trajectories.schema import gateways
 
 __all__ = ["RunKeys", "claimed_name"]
+
+logger = logging.getLogger(__name__)
 
 # A key has 63 bits: the time, and below it the number of its gateway. So a gateway can make 16,000 keys a second before
 # they run ahead of the clock.
@@ -49,12 +52,14 @@ class RunKeys:
 def claimed_name(database: Database, prefix: str = "", draw: Callable[[int], str] = secrets.token_hex) -> str:
     """A name for a gateway that starts, whose number no other gateway on this database has.
 
+    If the database cannot be written to now, the name is drawn all the same, and a warning says so.
+
     Args:
         database: The database.
         prefix: How the name begins.
         draw: Draws random bytes, and returns them in hex.
     """
-    name = ""
+    name, why = "", "all that were drawn are taken"
     for _ in range(_ATTEMPTS):
         name = f"{prefix}{draw(_NAME_BYTES)}"
         try:
@@ -65,9 +70,11 @@ def claimed_name(database: Database, prefix: str = "", draw: Callable[[int], str
                 if _number_of(name) not in _others(connection, name):
                     return name
                 connection.execute(delete(gateways).where(gateways.c.name == name))
-        except SQLAlchemyError:
-            # The gateway starts all the same. That another one has its number is very unlikely.
+        except SQLAlchemyError as error:
+            why = said(error)
             break
+    # Of a hundred others, one has the same number once in 1,300 starts.
+    logger.warning("it is not known whether another gateway on this store has the same number: %s", why)
     return name
 
 
