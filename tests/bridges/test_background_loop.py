@@ -7,7 +7,9 @@ import gc
 import inspect
 import threading
 import weakref
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
 import pytest
 from patience import patient
@@ -118,12 +120,16 @@ def test_an_error_of_the_work_is_raised_and_holds_nothing(way: str):
             await asyncio.Event().wait()
         raise ValueError("of the work")
 
+    ways: dict[str, Callable[[Coroutine[Any, Any, None]], object]] = {
+        "run": loop.run,
+        "submit": lambda work: loop.submit(work).result(patient(20)),
+        "given up": lambda work: loop.run(work, 0.01),
+    }
+
     def fail(kept: Kept) -> None:
+        handed_over = work(kept)
         with pytest.raises((ValueError, TimeoutError)):
-            if way == "submit":
-                loop.submit(work(kept)).result(patient(20))
-            else:
-                loop.run(work(kept), 0.01 if way == "given up" else None)
+            ways[way](handed_over)
 
     gc.disable()
     try:

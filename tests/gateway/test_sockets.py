@@ -63,9 +63,18 @@ class WatchedHttp(WholeAnswers):
     connected: asyncio.Queue[WatchedHttp]
 
     def connection_made(self, transport: Any) -> None:
+        self.begun, self.lost = asyncio.Event(), asyncio.Event()
         self.watched: Any = Watched(transport)
         super().connection_made(self.watched)
         self.connected.put_nowait(self)
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self.begun.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.lost.set()
 
 
 class Echo:
@@ -254,12 +263,10 @@ async def test_a_response_whose_client_leaves_is_freed_at_once():
         _, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
         writer.write(request("/whole"))
         server: Any = await WatchedHttp.connected.get()
-        while server.cycle is None:
-            await asyncio.sleep(0)
+        await server.begun.wait()
         response = weakref.ref(server.cycle)
         writer.close()
-        while server in server.connections:
-            await asyncio.sleep(0)
+        await server.lost.wait()
         gc.disable()
         try:
             del server
