@@ -90,6 +90,18 @@ def test_slow_tests_are_run_by_themselves(folder: Path, capfd: pytest.CaptureFix
     assert parts.main(["--beside", "waits"]) == 1
 
 
+def test_a_part_without_slow_tests_does_not_fail_and_one_without_any_test_does(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+):
+    (folder / "quick").mkdir()
+    (folder / "test_first.py").write_text(f"import pytest\n@pytest.mark.slow\n{PASSES.format('all')}")
+    (folder / "quick" / "test_quick.py").write_text(PASSES.format("speed"))
+    assert parts.main(["--slow", "60", "--beside", "quick"]) == 0
+    assert any(line.startswith("quick: passed") for line in last_lines(capfd))
+    (folder / "quick" / "test_quick.py").write_text("")
+    assert parts.main(["--beside", "quick"]) == 1
+
+
 def last_lines(capfd: pytest.CaptureFixture[str]) -> list[str]:
     told = capfd.readouterr().out.splitlines()
     return told[len(told) - told[::-1].index("") :]
