@@ -43,6 +43,7 @@ _NO_FEATURES = (
     "AvoidUnnecessaryBeforeUnloadCheckSync,Translate,HttpsUpgrades"
 )
 _VARIABLES = ("LANG", "LC_ALL", "TZ", "FONTCONFIG_PATH", "XDG_DATA_DIRS", "LD_LIBRARY_PATH")
+_DRIVER_GONE = "Connection closed while reading from the driver"
 _MOVED = ("Execution context was destroyed", "Frame was detached", "Frame has been detached", "frame was detached")
 
 # Waits until nothing has changed for a while: pages answer a click after the click has returned.
@@ -138,6 +139,9 @@ class Browser:
 
     def _note_crash(self, page: Any) -> None:
         self._crashed = True
+        # Whoever asks the page would wait for an answer for ever.
+        with suppress(playwright.Error):
+            page.close()
 
     def _answer(self, dialog: Any) -> None:
         """Answer a dialog at once: it stops its page."""
@@ -264,7 +268,9 @@ class Browser:
             raise
 
     def _require_alive(self, error: Exception) -> None:
-        if self._browser is None or self._crashed or not self._browser.is_connected():
+        gone = self._browser is None or self._crashed or not self._browser.is_connected()
+        # Playwright still takes a browser for connected when its own driver has died.
+        if gone or _DRIVER_GONE in str(error):
             raise UpstreamLost(f"the browser has failed: {_short(str(error))}") from error
 
     def close(self) -> None:
