@@ -85,7 +85,7 @@ class _Line(ClientConnection):
         requests, self._outgoing = self._outgoing, None
         if requests is None or self.protocol.state is not State.OPEN:
             return
-        for message in _joined(requests) if self.subprotocol is not None else requests:
+        for message in _joined(requests) if self.subprotocol is not None and len(requests) > 1 else requests:
             self.protocol.send_binary(message)
         try:
             self.send_data()
