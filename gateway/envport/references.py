@@ -26,11 +26,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from envport.errors import InvalidOption
 
-__all__ = ["ParsedReference", "SchemeText", "from_anywhere", "is_address"]
+__all__ = ["ParsedReference", "SchemeText", "from_anywhere", "is_address", "names_server"]
 
 _SCHEME = re.compile(r"[a-z][a-z0-9_+-]*")
 _FILES = (".py", ".toml")
@@ -39,6 +39,15 @@ _FILES = (".py", ".toml")
 def is_address(text: str) -> bool:
     """Whether a text is the address of an environment at a gateway, and not a reference."""
     return text.lower().startswith(("http://", "https://"))
+
+
+def names_server(url: str) -> bool:
+    """Whether a text is an HTTP URL with a host, and a port at which one can listen."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

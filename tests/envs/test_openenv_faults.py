@@ -291,7 +291,7 @@ def test_a_server_that_is_none_is_said_at_the_start(server: Hostile) -> None:
     refused("has no schema of actions")
     with pytest.raises(ConfigurationError, match="could not be reached"):
         load("openenv:http://127.0.0.1:9")
-    for text in ("ftp://host", "http://", "http://user:key@host", "http://host?key=1"):
+    for text in ("ftp://host", "http://", "http://[::1", "http://user:key@host", "http://host?key=1"):
         with pytest.raises(InvalidOption, match="names no server"):
             load(f'openenv:"{text}"')
 

@@ -366,6 +366,7 @@ def test_the_two_clients_are_one():
         ("127.0.0.1:8000", "'127.0.0.1:8000' is no address of a gateway, such as http://127.0.0.1:8000$"),
         ("http://", "'http://' is no address of a gateway"),
         ("http://[::1", "is no address of a gateway"),
+        ("http://here:99999", "is no address of a gateway"),
     ],
 )
 def test_a_client_says_whose_address_it_needs(client: type[Client] | type[AsyncClient], url: str, said: str) -> None:

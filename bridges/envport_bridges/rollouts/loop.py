@@ -18,6 +18,9 @@ __all__ = ["BackgroundLoop", "quick_handover"]
 
 ResultT = TypeVar("ResultT")
 
+# Takes the result of some work, or else its error.
+_Settle = Callable[[Any, BaseException | None], None]
+
 _HANDOVER_SECONDS = 0.0001
 
 
@@ -131,7 +134,7 @@ class _Work(Generic[ResultT]):
         self,
         work: Coroutine[Any, Any, ResultT],
         loop: asyncio.AbstractEventLoop,
-        settle: Callable[[ResultT | None, BaseException | None], None],
+        settle: _Settle,
     ):
         self._work = work
         self._loop = loop
@@ -214,9 +217,7 @@ class BackgroundLoop:
         future.add_done_callback(lambda future: self._cancel(started) if future.cancelled() else None)
         return future
 
-    def _start(
-        self, work: Coroutine[Any, Any, ResultT], settle: Callable[[ResultT | None, BaseException | None], None]
-    ) -> _Work[ResultT]:
+    def _start(self, work: Coroutine[Any, Any, ResultT], settle: _Settle) -> _Work[ResultT]:
         """Start a coroutine, in the context of the caller.
 
         Raises:

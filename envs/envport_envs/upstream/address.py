@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from envport.errors import InvalidOption
+from envport.references import names_server
 from envport_envs.mcp_servers.sources import filled
 
 __all__ = ["ServerAddress", "environment_name"]
@@ -41,12 +42,8 @@ class ServerAddress:
         """
         url = text if re.match(r"[a-z]+://", text, re.IGNORECASE) else f"http://{text}"
         url = re.sub("^ws", "http", url, flags=re.IGNORECASE).rstrip("/").removesuffix("/ws")
-        parts = urlsplit(url)
-        try:
-            known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            known = False
-        if not known or parts.query or parts.fragment or "@" in parts.netloc:
+        parts = urlsplit(url) if names_server(url) else None
+        if parts is None or parts.query or parts.fragment or "@" in parts.netloc:
             raise InvalidOption(
                 f"{scheme}:{text} names no server: give the URL of one, such as {scheme}:http://127.0.0.1:8000, and "
                 "keys in the option headers"

@@ -7,6 +7,7 @@ from typing import Self
 from urllib.parse import quote, unquote, urlsplit
 
 from envport.errors import ConfigurationError
+from envport.references import names_server
 
 __all__ = [
     "URL_VARIABLE",
@@ -89,11 +90,6 @@ def gateway_address(url: str) -> str:
         raise ConfigurationError(
             f"{url} is the address of an environment, and that of its gateway is needed here: {environment.gateway}"
         )
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname is not None
-    except ValueError:
-        usable = False
-    if not usable:
+    if not names_server(url):
         raise ConfigurationError(f"{url!r} is no address of a gateway, such as http://127.0.0.1:8000")
     return url.rstrip("/")

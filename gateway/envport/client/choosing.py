@@ -7,12 +7,11 @@ or by an address, if it is at a gateway. `ENVPORT_URL` never changes which of th
 from __future__ import annotations
 
 import os
-from urllib.parse import urlsplit
 
 from envport.client.addresses import URL_VARIABLE, EnvironmentAddress
 from envport.client.sync import Client
 from envport.errors import InvalidOption
-from envport.references import is_address
+from envport.references import is_address, names_server
 
 __all__ = ["DEFAULT_URL", "any_environment", "environment_at_gateway", "gateway_of_user", "gateway_url"]
 
@@ -28,12 +27,7 @@ def gateway_of_user(url: str | None) -> str | None:
     chosen = url or os.environ.get(URL_VARIABLE)
     if not chosen:
         return None
-    try:
-        parts = urlsplit(chosen)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
+    if not names_server(chosen):
         where = "" if url else f" (it is in {URL_VARIABLE})"
         raise InvalidOption(f"{chosen!r} is not the address of a gateway; it has to be like {DEFAULT_URL}{where}")
     return chosen.rstrip("/")
